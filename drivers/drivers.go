@@ -1,0 +1,88 @@
+// Package drivers is the seam between what is wanted and what is tuned: the
+// Driver interface and the set of drivers by kind. A driver knows nothing of
+// specs or plans.
+package drivers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// A Driver discovers, reads and writes one kind of target. Its methods may be
+// called from several goroutines, but never two for the same target at a time.
+type Driver interface {
+	// Kind is the kind of target that the driver handles.
+	Kind() param.Kind
+
+	// Discover returns the targets of s that exist now, sorted by name. What the
+	// node cannot have at all is ErrUnavailable; a scope that has nothing yet (no
+	// process) is an empty list and no error.
+	Discover(ctx context.Context, s param.Scope) ([]param.Target, error)
+
+	// Read returns all settings of t in force. A setting that could not be read has
+	// an unknown value that says why; the error is for a target that is gone
+	// (ErrGone) or cannot be reached at all.
+	Read(ctx context.Context, t param.Target) ([]param.Setting, error)
+
+	// Apply makes cs true on t with at most one interruption, reads back, and
+	// returns what is now in force, also when the error is not nil. Settings already
+	// in force are not written again. A value that reads back different from what
+	// was asked is an error that names both.
+	Apply(ctx context.Context, t param.Target, cs []param.Change, o param.Order) ([]param.Setting, error)
+}
+
+// A Preparer is a driver that wants to tell all targets of one order before the
+// first of them moves: two ends of one connection then switch it once, not twice.
+type Preparer interface {
+	Prepare(ctx context.Context, targets []param.Target, o param.Order) error
+}
+
+// Errors that drivers wrap. Match them with errors.Is.
+var (
+	// ErrUnavailable: this node has no such thing (no cpufreq, no such netdev, a
+	// field that the kernel driver does not offer). A note, never a failure.
+	ErrUnavailable = errors.New("not available here")
+	// ErrGone: the target went away (a process exited, a driver was unbound).
+	ErrGone = errors.New("gone")
+	// ErrDeferred: decided, but cannot happen now (cooldown, peer busy); the text
+	// says until when. The change becomes pending.
+	ErrDeferred = errors.New("deferred")
+	// ErrRefused: a peer or a process refused a switch; the connection stays as it was.
+	ErrRefused = errors.New("refused")
+)
+
+// A Set holds at most one driver per kind.
+type Set map[param.Kind]Driver
+
+// NewSet returns the set of ds. Two drivers of one kind are a programmer's error.
+func NewSet(ds ...Driver) Set {
+	s := make(Set, len(ds))
+	for _, d := range ds {
+		if _, dup := s[d.Kind()]; dup {
+			panic("drivers: two drivers for " + string(d.Kind()))
+		}
+		s[d.Kind()] = d
+	}
+	return s
+}
+
+// Driver returns the driver of k, or an ErrUnavailable error.
+func (s Set) Driver(k param.Kind) (Driver, error) {
+	if d, ok := s[k]; ok {
+		return d, nil
+	}
+	return nil, fmt.Errorf("%s: no driver: %w", k, ErrUnavailable)
+}
+
+// Lookup returns the setting of id and index in ss.
+func Lookup(ss []param.Setting, id param.ID, index string) (param.Setting, bool) {
+	i := slices.IndexFunc(ss, func(s param.Setting) bool { return s.ID == id && s.Index == index })
+	if i < 0 {
+		return param.Setting{}, false
+	}
+	return ss[i], true
+}

@@ -1,0 +1,109 @@
+package param
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A Unit says what an integer value counts.
+type Unit uint8
+
+// Units.
+const (
+	UnitNone  Unit = iota
+	UnitBytes      // printed with KiB, MiB, GiB where exact
+	UnitKHz        // printed as MHz where exact
+	UnitUsec       // microseconds
+	UnitMsec       // milliseconds, printed as a Go duration
+	UnitCPUs       // a canonical kernel CPU list
+)
+
+// A Row holds the facts of one parameter.
+type Row struct {
+	ID      ID
+	Kind    Kind
+	Attr    string // attribute in the spec's block, and in the plan's before and after
+	Unit    Unit
+	Min     int64 // bounds of an integer value, inclusive; Max 0 = not an integer
+	Max     int64
+	Disrupt Disruption
+	Doc     string
+}
+
+// MaxHint is the largest hint: 1 GiB, half of the largest message that an RC queue
+// pair can carry (2^31 bytes, InfiniBand Architecture Specification, section 9.7.2).
+const MaxHint = 1 << 30
+
+// Table has one row per parameter, in the order in which a plan shows them.
+var Table = []Row{
+	{PinCPUs, Pinning, "cpus", UnitCPUs, 0, 0, None, "CPUs that the matched processes' threads may run on."},
+	{Governor, Frequency, "governor", UnitNone, 0, 0, None, "cpufreq governor of the policy."},
+	{MinKHz, Frequency, "min_khz", UnitKHz, 1, 100_000_000, None, "Lower limit of the policy's frequency."},
+	{MaxKHz, Frequency, "max_khz", UnitKHz, 1, 100_000_000, None, "Upper limit of the policy's frequency."},
+	{IRQCPUs, IRQ, "cpus", UnitCPUs, 0, 0, None, "CPUs that may take the interrupt, as requested (smp_affinity_list)."},
+	{AdaptiveRX, Coalescing, "adaptive_rx", UnitNone, 0, 0, None, "Adaptive receive coalescing of the netdev's channels."},
+	{AdaptiveTX, Coalescing, "adaptive_tx", UnitNone, 0, 0, None, "Adaptive transmit coalescing of the netdev's channels."},
+	{RXUsecs, Coalescing, "rx_usecs", UnitUsec, 0, 1<<32 - 1, None, "Delay from a received packet to its interrupt."},
+	{RXFrames, Coalescing, "rx_frames", UnitNone, 0, 1<<32 - 1, None, "Received packets until an interrupt."},
+	{TXUsecs, Coalescing, "tx_usecs", UnitUsec, 0, 1<<32 - 1, None, "Delay from a sent packet to its interrupt."},
+	{TXFrames, Coalescing, "tx_frames", UnitNone, 0, 1<<32 - 1, None, "Sent packets until an interrupt."},
+	{HintSize, Hint, "size", UnitBytes, 0, MaxHint, Pause, "Typical message size of the workload; picks the path. 0 = explicitly none."},
+	{HintCompletion, Hint, "completion", UnitNone, 0, 0, None, "How the low-latency lane waits: adaptive, busy or event."},
+	{HintEagerMax, Hint, "eager_max", UnitBytes, 0, MaxHint, Pause, "Largest message that is copied into registered buffers."},
+	{HintOverride, Hint, "override", UnitNone, 0, 0, None, "Whether the hint stands against what the program or its environment says."},
+	{DrainTimeout, Hint, "drain_timeout", UnitMsec, 1, 3_600_000, None, "Longest wait for the old lanes to drain before a switch is aborted."},
+	{Cooldown, Hint, "cooldown", UnitMsec, 0, 30 * 24 * 3_600_000, None, "Shortest time between two switches of one connection."},
+}
+
+// Lookup returns the row of id.
+func Lookup(id ID) (Row, bool) {
+	for _, r := range Table {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return Row{}, false
+}
+
+// Format returns v as a person reads it, in the unit of id.
+func Format(id ID, v Value) string {
+	r, _ := Lookup(id)
+	n, isInt := v.AsInt()
+	if !isInt {
+		if s, ok := v.AsText(); ok && s == "" {
+			return "(none)"
+		}
+		return v.String()
+	}
+	switch r.Unit {
+	case UnitBytes:
+		return FormatBytes(n)
+	case UnitKHz:
+		if n%1000 == 0 {
+			return strconv.FormatInt(n/1000, 10) + " MHz"
+		}
+		return strconv.FormatInt(n, 10) + " kHz"
+	case UnitUsec:
+		return strconv.FormatInt(n, 10) + " us"
+	case UnitMsec:
+		return (time.Duration(n) * time.Millisecond).String()
+	}
+	return v.String()
+}
+
+// FormatBytes returns n with the largest binary unit that divides it.
+func FormatBytes(n int64) string {
+	if n == 0 {
+		return "0"
+	}
+	for _, u := range []struct {
+		size int64
+		name string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n%u.size == 0 {
+			return fmt.Sprintf("%d %s", n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
