@@ -1,0 +1,3 @@
+package ethnl
+
+type Coalesce struct{}

@@ -1,0 +1,3 @@
+package procs
+
+type Table struct{}

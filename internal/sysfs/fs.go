@@ -1,0 +1,3 @@
+package sysfs
+
+type FS struct{}
