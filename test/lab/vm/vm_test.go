@@ -246,7 +246,7 @@ func TestMachineArguments(t *testing.T) {
 	m := machine{ssdt: "/tmp/a,b.aml", out: "/tmp/o,ut", exitFile: "/tmp/exit", initramfs: "/tmp/i"}
 	args := strings.Join(m.args(), " ") + " "
 	for _, want := range []string{
-		"-acpitable file=/tmp/a,,b.aml", "path=/tmp/o,,ut,", "path=/tmp/o,,ut ", "path=/tmp/o,,ut/pstate/cpu3 ",
+		"-acpitable file=/tmp/a,,b.aml", "path=/tmp/o,,ut/pstate/cpu3 ",
 		"isa-debugcon,iobase=0x5a3,", "isa-debugcon,iobase=0x5b0,", "mac=52:54:00:00:00:02 ",
 	} {
 		if !strings.Contains(args, want) {
