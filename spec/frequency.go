@@ -1,0 +1,145 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// frequency resolves a frequency_lock to the cpufreq policies of the whole cores of
+// its CPUs: SMT siblings share a clock, so half a core cannot be locked.
+func (r *resolver) frequency(w *Want, _ *node.RDMA) {
+	path := "frequency_lock.cpus"
+	if _, own := r.in.values[path]; !own {
+		path = "cpu_pinning.cpus"
+		if _, pinned := r.in.values[path]; !pinned {
+			r.errorAt(w.Range, "No CPUs to lock", "The workload has no cpu_pinning, whose CPUs a frequency_lock follows. Add one, or give cpus here.")
+			return
+		}
+	}
+	cpus, ok := r.cpus(path)
+	if !ok {
+		return
+	}
+	if len(r.facts.Cpufreq) == 0 {
+		w.Unavailable = "this node has no cpufreq (" + why(r.facts, "cpufreq") + ")"
+		return
+	}
+	cores := cpulist.New()
+	for _, c := range cpus.List() {
+		cores = cores.Union(coreOf(r.facts, c))
+	}
+	left := cores.Intersection(set(r.facts.CPUs.Online))
+	faults := map[fault]*faulty{}
+	var order []fault
+	for _, p := range r.facts.Cpufreq {
+		own := set(p.CPUs).Intersection(cores)
+		if own.IsEmpty() {
+			continue
+		}
+		left = left.Difference(own)
+		t, bad := r.policy(p)
+		if bad == nil {
+			w.Targets = append(w.Targets, t)
+			continue
+		}
+		if faults[*bad] == nil {
+			faults[*bad] = &faulty{policy: p.Policy, cpus: cpulist.New()}
+			order = append(order, *bad)
+		}
+		faults[*bad].cpus = faults[*bad].cpus.Union(own)
+	}
+	for _, f := range order {
+		r.errorAt(f.rng, f.summary, "CPU %s %s Found on the node, under /sys/devices/system/cpu/cpufreq/%s: %s.",
+			cpulist.Format(faults[f].cpus), f.detail, faults[f].policy, f.evidence)
+	}
+	if !left.IsEmpty() {
+		r.errorAt(r.place(path), "No cpufreq policy", "CPU %s has no cpufreq policy on this node.", cpulist.Format(left))
+	}
+}
+
+// A fault is why a policy cannot hold what is asked. Policies with the same fault
+// are reported as one, with all their CPUs.
+type fault struct {
+	rng                       hcl.Range
+	summary, detail, evidence string
+}
+
+type faulty struct {
+	policy string // the first one
+	cpus   cpulist.Set
+}
+
+// policy resolves one policy: the frequency in kHz within what it can hold, and the
+// governor among those that it offers.
+func (r *resolver) policy(p node.Policy) (TargetWant, *fault) {
+	rng := r.place("frequency_lock.frequency")
+	asked := r.text("frequency_lock.frequency")
+	var khz *int64
+	file := ""
+	switch asked {
+	case "base":
+		khz, file = p.BaseKHz, "base_frequency"
+	case "max":
+		khz, file = p.HardwareMaxKHz, "cpuinfo_max_freq"
+	case "min":
+		khz, file = p.HardwareMinKHz, "cpuinfo_min_freq"
+	default:
+		n, err := param.ParseFrequency(asked)
+		if err != nil { // the parser of the argument has accepted it
+			return TargetWant{}, &fault{rng, "Invalid frequency", sentence(err.Error()), "nothing"}
+		}
+		khz = &n
+	}
+	if khz == nil {
+		return TargetWant{}, &fault{rng, "Frequency not known", fmt.Sprintf("has no known %q frequency. Give a number instead.", asked),
+			file + " is absent or unreadable"}
+	}
+	if p.HardwareMinKHz != nil && *khz < *p.HardwareMinKHz || p.HardwareMaxKHz != nil && *khz > *p.HardwareMaxKHz {
+		return TargetWant{}, &fault{rng, "Frequency out of range", fmt.Sprintf("cannot run at %s.", mhz(khz)),
+			fmt.Sprintf("cpuinfo_min_freq = %s, cpuinfo_max_freq = %s", mhz(p.HardwareMinKHz), mhz(p.HardwareMaxKHz))}
+	}
+	if len(p.AvailableKHz) > 0 && !slices.Contains(p.AvailableKHz, *khz) {
+		near := nearest(p.AvailableKHz, *khz)
+		return TargetWant{}, &fault{rng, "Frequency not available", fmt.Sprintf("cannot hold %s; the nearest that it can is %s.", mhz(khz), mhz(&near)),
+			"scaling_available_frequencies = " + strings.Trim(fmt.Sprint(p.AvailableKHz), "[]")}
+	}
+	t := TargetWant{Name: p.Policy}
+	if g := r.text("frequency_lock.governor"); g != "" {
+		rng := r.place("frequency_lock.governor")
+		if len(p.Governors) > 0 && !slices.Contains(p.Governors, g) {
+			return TargetWant{}, &fault{rng, "No such governor", fmt.Sprintf("has no governor %q.%s", g, suggest(g, p.Governors)),
+				"scaling_available_governors = " + strings.Join(p.Governors, " ")}
+		}
+		t.Settings = append(t.Settings, Setting{Setting: param.Setting{ID: param.Governor, Value: param.Text(g)}, Range: rng})
+	}
+	for _, id := range []param.ID{param.MinKHz, param.MaxKHz} {
+		t.Settings = append(t.Settings, Setting{Setting: param.Setting{ID: id, Value: param.Int(*khz)}, Range: rng})
+	}
+	return t, nil
+}
+
+func mhz(n *int64) string {
+	if n == nil {
+		return "unknown"
+	}
+	return param.Format(param.MinKHz, param.Int(*n))
+}
+
+func nearest(of []int64, to int64) int64 {
+	best := of[0]
+	for _, v := range of {
+		if abs(v-to) < abs(best-to) {
+			best = v
+		}
+	}
+	return best
+}
+
+func abs(n int64) int64 { return max(n, -n) }

@@ -1,0 +1,72 @@
+package spec
+
+import (
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// A Resolved is what a spec asks of one node: its workloads by address, each with
+// what it wants.
+type Resolved struct {
+	Root      string // as in Spec
+	Digest    string
+	Workloads []Workload
+}
+
+// A Workload is one workload after for_each, with everything evaluated.
+type Workload struct {
+	Address     string // allreduce["0"]
+	Description string
+	Device      string // "" when none is named
+	Match       param.Match
+	// Continue keeps the workload's other changes when a write is refused
+	// (on_failure = "continue").
+	Continue bool
+	Range    hcl.Range
+	Wants    []Want // in the order of param.Kinds
+}
+
+// A Want is one block of a workload: the targets and what each should have.
+type Want struct {
+	Kind  param.Kind
+	Range hcl.Range
+	// Targets are the targets by name. The single name "" stands for every target
+	// that the driver discovers in the workload's scope: the processes of a pinning,
+	// the transports of a hint.
+	Targets []TargetWant
+	// AllThreads is cpu_pinning's threads = "all".
+	AllThreads bool
+	// AllOrNone is hint's on_failure = "rollback".
+	AllOrNone bool
+	// Unavailable says why this node cannot have it at all; Targets is then empty.
+	Unavailable string
+}
+
+// A TargetWant is what one target should have.
+type TargetWant struct {
+	Name     string
+	Settings []Setting
+}
+
+// A Setting is a wanted value and the place that wants it.
+type Setting struct {
+	param.Setting
+	Range hcl.Range
+}
+
+// Scope is what a driver's Discover needs to know of w for k.
+func (w Workload) Scope(k param.Kind) param.Scope {
+	s := param.Scope{Workload: w.Address, Device: w.Device, Match: w.Match}
+	for _, want := range w.Wants {
+		if want.Kind != k {
+			continue
+		}
+		for _, t := range want.Targets {
+			if t.Name != "" {
+				s.Targets = append(s.Targets, t.Name)
+			}
+		}
+	}
+	return s
+}

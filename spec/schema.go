@@ -1,0 +1,164 @@
+package spec
+
+import (
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Version is the language and tool version that required_version is held against.
+const Version = "0.1.0"
+
+// An attribute of the language. value turns the evaluated expression into what
+// the rest of the package works with and says what is wrong with it.
+type attribute struct {
+	name     string
+	required bool
+	value    parser
+	doc      string
+	// later, when not empty, says that the attribute is part of the language but not
+	// of this version.
+	later string
+}
+
+// A block of the language.
+type block struct {
+	name   string
+	labels []string
+	attrs  []attribute
+	blocks []*block
+	// many allows the block more than once in its parent.
+	many  bool
+	doc   string
+	later string
+}
+
+// laterVersion is the detail of a diagnostic for what the language has but this
+// version does not.
+const laterVersion = "It is part of the language but not in this version of rdmatune. Remove it, or use a later version."
+
+var settingsBlock = &block{
+	name: "rdmatune", doc: "Settings of the spec itself.",
+	attrs: []attribute{
+		{name: "required_version", value: textValue, doc: "Versions of rdmatune that may read the spec, as in \">= 0.1.0\"."},
+	},
+}
+
+var workloadBlock = &block{
+	name: "workload", labels: []string{"name"}, many: true,
+	doc: "What one set of processes should have.",
+	attrs: []attribute{
+		{name: "description", value: textValue, doc: "For people."},
+		{name: "device", value: textValue, doc: "RDMA device; its netdevs, NUMA node and interrupts follow from it."},
+		{name: "on_failure", value: oneOf("rollback", "continue"), doc: "What a refused write does to the workload's other changes."},
+	},
+	blocks: []*block{
+		{
+			name: "match", doc: "Which processes: all conditions must hold; texts are globs.",
+			attrs: []attribute{
+				{name: "comm", value: textValue, doc: "Command name, as in /proc/PID/comm."},
+				{name: "exe", value: textValue, doc: "Path of the executable."},
+				{name: "cmdline", value: textValue, doc: "Arguments joined by one space."},
+				{name: "cgroup", value: textValue, doc: "Control group path."},
+				{name: "user", value: textValue, doc: "User name or number."},
+				{name: "env", value: textMap, doc: "Environment variables."},
+			},
+		},
+		{
+			name: "cpu_pinning", doc: "CPUs of the processes' threads.",
+			attrs: []attribute{
+				{name: "cpus", required: true, value: cpuList, doc: "CPUs that the threads may run on."},
+				{name: "threads", value: oneOf("unpinned", "all"), doc: "\"unpinned\" leaves threads alone that a library pinned by itself."},
+			},
+		},
+		{
+			name: "frequency_lock", doc: "One frequency for the whole cores of the pinned CPUs.",
+			attrs: []attribute{
+				{name: "frequency", required: true, value: frequency, doc: "As in \"2600MHz\", or \"base\", \"max\", \"min\"."},
+				{name: "cpus", value: cpuList, doc: "CPUs whose cores are locked; by default cpu_pinning's."},
+				{name: "governor", value: textValue, doc: "cpufreq governor."},
+				{name: "energy_preference", value: textValue, later: laterVersion},
+				{name: "turbo", value: boolValue, later: laterVersion},
+				{name: "cstate_max_latency", value: textValue, later: laterVersion},
+			},
+		},
+		{
+			name: "irq_affinity", doc: "CPUs of the device's interrupts.",
+			attrs: []attribute{
+				{name: "cpus", required: true, value: cpuList, doc: "CPUs that may take the interrupts."},
+				{name: "strategy", value: oneOf("spread", "one_to_one", "single"), doc: "How vectors are laid over the CPUs."},
+			},
+		},
+		{
+			name: "coalescing", doc: "Interrupt coalescing of the device's netdevs.",
+			attrs: []attribute{
+				{name: "adaptive_rx", value: boolValue, doc: "Adaptive receive coalescing."},
+				{name: "adaptive_tx", value: boolValue, doc: "Adaptive transmit coalescing."},
+				{name: "rx_usecs", value: count32, doc: "Microseconds from a received packet to its interrupt."},
+				{name: "rx_frames", value: count32, doc: "Received packets until an interrupt."},
+				{name: "tx_usecs", value: count32, doc: "Microseconds from a sent packet to its interrupt."},
+				{name: "tx_frames", value: count32, doc: "Sent packets until an interrupt."},
+			},
+		},
+		{name: "rdma_moderation", later: laterVersion, attrs: []attribute{{name: "adaptive", value: boolValue}}},
+		{
+			name: "hint", doc: "What the transport is told about message sizes.",
+			attrs: []attribute{
+				{name: "size", required: true, value: hintSize, doc: "Messages of at most this size are low latency; 0 = explicitly none."},
+				{name: "lanes", value: singleLane, doc: "\"single\": one queue pair for all sizes."},
+				{name: "completion", value: oneOf("adaptive", "busy", "event"), doc: "How the low-latency lane waits for completions."},
+				{name: "ordered", value: onlyOrdered, doc: "Deliver small and large messages in one order."},
+				{name: "eager_max", value: hintSize, doc: "Largest message that is copied into registered buffers."},
+				{name: "override", value: boolValue, doc: "Whether apply's hint stands against the program's own and its environment's."},
+				{name: "on_failure", value: oneOf("continue", "rollback"), doc: "\"rollback\": switch all connections or none."},
+			},
+			blocks: []*block{{
+				name: "switch", doc: "How connections change over.",
+				attrs: []attribute{
+					{name: "drain_timeout", value: duration, doc: "Longest wait for the old lanes to drain."},
+					{name: "cooldown", value: duration, doc: "Shortest time between two switches of one connection."},
+				},
+			}},
+		},
+		{
+			name: "guard", labels: []string{"name"}, many: true, later: laterVersion,
+			attrs: []attribute{
+				{name: "size", value: hintSize}, {name: "kind", value: textValue},
+				{name: "p50_max", value: duration}, {name: "p99_max", value: duration},
+				{name: "bandwidth_min", value: textValue}, {name: "on_breach", value: textValue},
+			},
+		},
+	},
+}
+
+// forEach is an argument of a workload that decides how many there are; it is not
+// part of self, so it stands beside the table.
+const forEach = "for_each"
+
+// bodySchema is the HCL schema of b's body.
+func (b *block) bodySchema() *hcl.BodySchema {
+	s := &hcl.BodySchema{}
+	for _, a := range b.attrs {
+		s.Attributes = append(s.Attributes, hcl.AttributeSchema{Name: a.name, Required: a.required})
+	}
+	for _, sub := range b.blocks {
+		s.Blocks = append(s.Blocks, hcl.BlockHeaderSchema{Type: sub.name, LabelNames: sub.labels})
+	}
+	return s
+}
+
+func (b *block) attr(name string) (attribute, bool) {
+	for _, a := range b.attrs {
+		if a.name == name {
+			return a, true
+		}
+	}
+	return attribute{}, false
+}
+
+func (b *block) sub(name string) *block {
+	for _, s := range b.blocks {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
