@@ -1,0 +1,110 @@
+package interrupts
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/pci"
+	"github.com/rdmatune/rdmatune/internal/sysfs"
+)
+
+// A Vector is one interrupt of a PCI function. Its place among the function's
+// vectors lasts over a rebind of the driver; its number does not.
+type Vector struct {
+	PCI    string
+	Index  int
+	Number int
+	Action string // "" when no handler is installed
+}
+
+// Key is the vector's identity: "0000:18:00.0/3".
+func (v Vector) Key() string { return v.PCI + "/" + strconv.Itoa(v.Index) }
+
+// ParseKey splits what Key joined.
+func ParseKey(key string) (function string, index int, err error) {
+	function, text, ok := strings.Cut(key, "/")
+	index, convErr := strconv.Atoi(text)
+	if !ok || !pci.Valid(function) || convErr != nil || index < 0 || text != strconv.Itoa(index) {
+		return "", 0, fmt.Errorf("interrupt %.60q is not PCI-ADDRESS/INDEX", key)
+	}
+	return function, index, nil
+}
+
+// Table reads /proc/interrupts of fs.
+func Table(fs sysfs.FS) ([]Row, error) {
+	text, err := fs.ReadFile("/proc/interrupts")
+	if err != nil {
+		return nil, err
+	}
+	return ParseTable(text), nil
+}
+
+// MSIDir is where the vectors of a PCI function are listed.
+func MSIDir(function string) string { return "/sys/bus/pci/devices/" + function + "/msi_irqs" }
+
+// Vectors returns the message-signalled vectors of function in the order of their
+// numbers, which is the order of their indices. Without msi_irqs (captures, old
+// kernels) the rows that name the function stand in. The legacy line in
+// FUNCTION/irq is never returned: it is not what the device uses.
+func Vectors(fs sysfs.FS, function string, rows []Row) []Vector {
+	actions := make(map[int]string, len(rows))
+	for _, r := range rows {
+		actions[r.Number] = r.Action
+	}
+	var numbers []int
+	names, err := fs.ReadDir(MSIDir(function))
+	for _, name := range names {
+		if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+			numbers = append(numbers, int(n))
+		}
+	}
+	if err != nil || len(numbers) == 0 {
+		for _, r := range rows {
+			if r.PCI == function {
+				numbers = append(numbers, r.Number)
+			}
+		}
+	}
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
+	vectors := make([]Vector, len(numbers))
+	for i, n := range numbers {
+		vectors[i] = Vector{PCI: function, Index: i, Number: n, Action: actions[n]}
+	}
+	return vectors
+}
+
+// AffinityFile is the file that holds the CPUs asked for interrupt number.
+func AffinityFile(number int) string {
+	return "/proc/irq/" + strconv.Itoa(number) + "/smp_affinity_list"
+}
+
+// Affinity returns the CPUs asked for interrupt number. managed reports that the
+// kernel places it itself and takes no request: since 6.12 the file is read-only
+// then; before, only a refused write tells.
+func Affinity(fs sysfs.FS, number int) (cpus cpulist.Set, managed bool, err error) {
+	file := AffinityFile(number)
+	text, err := fs.ReadString(file)
+	if err != nil {
+		return cpulist.New(), false, err
+	}
+	if cpus, err = cpulist.ParseKernel(text); err != nil {
+		return cpulist.New(), false, fmt.Errorf("%s: %w", file, err)
+	}
+	info, err := fs.Stat(file)
+	return cpus, err == nil && info.Mode.Perm()&0o222 == 0, err
+}
+
+// Effective returns the CPUs that take interrupt number now; ok is false where the
+// kernel does not say.
+func Effective(fs sysfs.FS, number int) (cpus cpulist.Set, ok bool) {
+	text, err := fs.ReadString("/proc/irq/" + strconv.Itoa(number) + "/effective_affinity_list")
+	if err != nil || text == "" {
+		return cpulist.New(), false
+	}
+	cpus, err = cpulist.ParseKernel(text)
+	return cpus, err == nil
+}

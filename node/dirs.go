@@ -1,0 +1,81 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// systemRunDir is the machine's run directory. Transports of all users make their
+// sockets in it.
+const systemRunDir = "/run/rdmatune"
+
+// DefaultStateDir is where state is kept unless a flag says otherwise:
+// /var/lib/rdmatune for root, else rdmatune below the user's state directory
+// ($XDG_STATE_HOME, ~/.local/state).
+func DefaultStateDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/rdmatune"
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "rdmatune")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/nonexistent" // a user without a home gets an error at the first write, not a guess
+	}
+	return filepath.Join(home, ".local", "state", "rdmatune")
+}
+
+// DefaultRunDir is the run directory of the local node: $RDMATUNE_RUN_DIR; else
+// /run/rdmatune for root, and for others when it is there; else rdmatune below
+// $XDG_RUNTIME_DIR; else /tmp/rdmatune-UID. It need not exist: see MakeRunDir.
+func DefaultRunDir() string {
+	if dir := os.Getenv("RDMATUNE_RUN_DIR"); filepath.IsAbs(dir) {
+		return dir
+	}
+	if info, err := os.Stat(systemRunDir); os.Geteuid() == 0 || err == nil && info.IsDir() {
+		return systemRunDir
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "rdmatune")
+	}
+	return filepath.Join(os.TempDir(), "rdmatune-"+strconv.Itoa(os.Geteuid()))
+}
+
+// MakeRunDir makes a run directory where it is missing: the machine's own open to
+// all users with the sticky bit, any other for its owner alone. One that is there
+// must be a directory, no link, of this user or root: whoever owns it decides what
+// is in it.
+func MakeRunDir(dir string) error {
+	perm := os.FileMode(0o700)
+	if dir == systemRunDir && os.Geteuid() == 0 {
+		perm = 0o777 | os.ModeSticky
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	switch err := os.Mkdir(dir, 0o700); {
+	case err == nil:
+		// Mkdir's mode passes the umask, which must not close the directory to others.
+		if err := os.Chmod(dir, perm); err != nil {
+			return fmt.Errorf("run directory: %w", err)
+		}
+	case !errors.Is(err, os.ErrExist):
+		return fmt.Errorf("run directory: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("run directory %s: not a directory", dir)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("run directory %s: belongs to user %d", dir, st.Uid)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/sysfs"
+)
+
+// machine describes a simulated node. It is generated, not measured: it has the
+// shape of its kind of machine and nothing of its behaviour.
+type machine struct {
+	hostname string
+	bootID   string
+	nodes    []cpulist.Set // CPUs of each NUMA node
+	sibling  int           // CPU n and n+sibling share a core
+	policy   policy
+	nics     []nic
+	gpus     map[string]int // PCI function -> NUMA node
+}
+
+// policy is what all cpufreq policies of a machine have in common.
+type policy struct {
+	driver, governor, governors string
+	min, max, base              int // kHz; base 0 = the driver has none
+	table                       []int
+	perCore                     bool // SMT siblings share a policy
+}
+
+type nic struct {
+	pci, rdma, netdev, driver string // rdma "" = an ordinary NIC
+	linkLayer, rate           string
+	node                      int
+	vectors                   []string // action names, by index
+}
+
+// machines are the simulated nodes by name.
+var machines = map[string]func() machine{"dgx": dgx, "small": small}
+
+// simulatedNames lists them, sorted.
+func simulatedNames() []string { return slices.Sorted(maps.Keys(machines)) }
+
+// simulate builds the tree of the simulated node of that name.
+func simulate(name string) (*sysfs.Mem, error) {
+	describe, ok := machines[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no simulated node %.40q; there are sim:%s", name, strings.Join(simulatedNames(), ", sim:"))
+	}
+	return build(describe()), nil
+}
+
+// mlx5 names the vectors of an mlx5 function: one for asynchronous events, then one
+// for each completion queue.
+func mlx5(pci string, completions int) []string {
+	names := []string{"mlx5_async0@pci:" + pci}
+	for i := range completions {
+		names = append(names, fmt.Sprintf("mlx5_comp%d@pci:%s", i, pci))
+	}
+	return names
+}
+
+// dgx has two sockets of 56 cores with SMT, and four NICs and four GPUs on each.
+func dgx() machine {
+	m := machine{
+		hostname: "sim-dgx",
+		bootID:   "5f0c2a10-6467-4278-8000-7264726d6174",
+		nodes:    []cpulist.Set{span(0, 55).Union(span(112, 167)), span(56, 111).Union(span(168, 223))},
+		sibling:  112,
+		policy: policy{
+			driver: "intel_pstate", governor: "powersave", governors: "performance powersave",
+			min: 800_000, max: 3_800_000, base: 2_000_000,
+		},
+		gpus: map[string]int{
+			"0000:1b:00.0": 0, "0000:43:00.0": 0, "0000:52:00.0": 0, "0000:61:00.0": 0,
+			"0000:9d:00.0": 1, "0000:c3:00.0": 1, "0000:d1:00.0": 1, "0000:df:00.0": 1,
+		},
+	}
+	for i, bus := range []int{0x18, 0x40, 0x4f, 0x5e, 0x9a, 0xc0, 0xce, 0xdc} {
+		pci := fmt.Sprintf("0000:%02x:00.0", bus)
+		m.nics = append(m.nics, nic{
+			pci: pci, rdma: fmt.Sprintf("mlx5_%d", i), netdev: fmt.Sprintf("ibp%ds0", bus), driver: "mlx5_core",
+			linkLayer: "InfiniBand", rate: "400 Gb/sec (4X NDR)", node: i / 4, vectors: mlx5(pci, 64),
+		})
+	}
+	management := nic{pci: "0000:e1:00.0", netdev: "eno3", driver: "ixgbe", node: 1}
+	for i := range 16 {
+		management.vectors = append(management.vectors, fmt.Sprintf("eno3-TxRx-%d", i))
+	}
+	m.nics = append(m.nics, management)
+	return m
+}
+
+// small has one socket of four cores with SMT and two NICs.
+func small() machine {
+	m := machine{
+		hostname: "sim-small",
+		bootID:   "5f0c2a10-736d-416c-8000-6c7264726d61",
+		nodes:    []cpulist.Set{span(0, 7)},
+		sibling:  4,
+		policy: policy{
+			driver: "acpi-cpufreq", governor: "schedutil",
+			governors: "conservative ondemand userspace powersave performance schedutil",
+			min:       1_200_000, max: 3_000_000,
+			table:   []int{3_000_000, 2_600_000, 2_200_000, 1_800_000, 1_200_000},
+			perCore: true,
+		},
+	}
+	for i := range 2 {
+		pci := fmt.Sprintf("0000:0%d:00.0", i+1)
+		m.nics = append(m.nics, nic{
+			pci: pci, rdma: fmt.Sprintf("mlx5_%d", i), netdev: fmt.Sprintf("ens%df0np0", i+1), driver: "mlx5_core",
+			linkLayer: "Ethernet", rate: "100 Gb/sec (4X EDR)", vectors: mlx5(pci, 4),
+		})
+	}
+	return m
+}
+
+// span returns the CPUs from first to last.
+func span(first, last int) cpulist.Set {
+	cpus := make([]int, 0, last-first+1)
+	for cpu := first; cpu <= last; cpu++ {
+		cpus = append(cpus, cpu)
+	}
+	return cpulist.New(cpus...)
+}
