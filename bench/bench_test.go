@@ -1,0 +1,572 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/measure"
+)
+
+func TestCountIsExact(t *testing.T) {
+	cl, sv := newPipe()
+	served := serve(t, sv)
+	var progress []Progress
+	rep, err := Client(t.Context(), cl, Options{
+		Sizes: []int64{8, 4096, 100_000}, Count: 50, Warmup: ptr(7), Workload: "w", Device: "soft0",
+		Progress: func(p Progress) { progress = append(progress, p) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rep.OK() || !rep.Complete || rep.Workload != "w" || rep.Device != "soft0" || rep.Warmup != 7 {
+		t.Errorf("report %+v", rep)
+	}
+	for _, s := range rep.Sizes {
+		if s.Latency.N() != 50 || s.Sent != 57 {
+			t.Errorf("%d bytes: n %d, sent %d; want 50 and 57", s.Size, s.Latency.N(), s.Sent)
+		}
+	}
+	if len(progress) != 4 || progress[3].Size != 100_000 || progress[3].N != 50 {
+		t.Errorf("progress %+v", progress)
+	}
+	got := <-served
+	if got.Err != nil || got.Workload != "w" || len(got.Sizes) != 3 || got.Sizes[2].Answered != 57 {
+		t.Errorf("server: %+v", got)
+	}
+}
+
+// TestDurationSharesTime runs in fake time, where only the fault's sleep takes any: a
+// size that takes a hundred times as long must not take the others' time.
+func TestDurationSharesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cl, sv := newPipe()
+		cl.fault = func(_ int, msg []byte) [][]byte {
+			if len(msg) == 65_536 {
+				time.Sleep(10 * time.Millisecond)
+			} else {
+				time.Sleep(100 * time.Microsecond)
+			}
+			return [][]byte{msg}
+		}
+		served := serve(t, sv)
+		var turns [2]int
+		start := time.Now()
+		rep, err := Client(t.Context(), cl, Options{
+			Sizes: []int64{64, 65_536}, Duration: 4 * time.Second,
+			Progress: func(p Progress) {
+				switch p.Size {
+				case 64:
+					turns[0]++
+				case 65_536:
+					turns[1]++
+				}
+			},
+		})
+		if err != nil || !rep.OK() {
+			t.Fatalf("report %+v, error %v", rep, err)
+		}
+		if took := time.Since(start); took < 4*time.Second || took > 4200*time.Millisecond {
+			t.Errorf("took %v, want 4 s", took)
+		}
+		if turns != [2]int{20, 20} {
+			t.Errorf("turns %v, want 20 of each", turns)
+		}
+		if small, large := rep.Sizes[0].Latency, rep.Sizes[1].Latency; small.N() < 15_000 || large.N() < 90 ||
+			large.Quantile(0.5) < 10*time.Millisecond || small.Quantile(1) > time.Millisecond {
+			t.Errorf("n %d and %d, median %v, max %v", small.N(), large.N(), large.Quantile(0.5), small.Max())
+		}
+		if got := <-served; got.Err != nil {
+			t.Error(got.Err)
+		}
+	})
+}
+
+// TestFaults lets the client's network misbehave once, and looks at what both count.
+func TestFaults(t *testing.T) {
+	keep := func(msgs ...[]byte) [][]byte { return msgs }
+	for _, tt := range []struct {
+		name  string
+		fault func(n int, msg []byte) [][]byte
+		want  Counts
+	}{
+		{"duplicate", func(n int, msg []byte) [][]byte {
+			if n == 5 {
+				return keep(msg, msg)
+			}
+			return keep(msg)
+		}, Counts{Duplicated: 1}},
+		{"duplicate of the last", func(n int, msg []byte) [][]byte {
+			if n == 10 {
+				return keep(msg, msg)
+			}
+			return keep(msg)
+		}, Counts{Duplicated: 1}},
+		{"flipped bit", func(n int, msg []byte) [][]byte {
+			if n == 5 {
+				msg[len(msg)-1] ^= 0x10
+			}
+			return keep(msg)
+		}, Counts{Corrupted: 1}},
+		{"short", func(n int, msg []byte) [][]byte {
+			if n == 5 {
+				return keep(msg[:len(msg)-1])
+			}
+			return keep(msg)
+		}, Counts{Corrupted: 1}},
+		{"empty", func(n int, msg []byte) [][]byte {
+			if n == 5 {
+				return keep(nil)
+			}
+			return keep(msg)
+		}, Counts{Corrupted: 1}},
+	} {
+		for _, end := range []string{"client", "server"} {
+			t.Run(tt.name+" at the "+end, func(t *testing.T) {
+				cl, sv := newPipe()
+				// The server has one message more before the first test message: the block.
+				if end == "client" {
+					cl.fault = tt.fault
+				} else {
+					sv.fault = func(n int, msg []byte) [][]byte { return tt.fault(n-1, msg) }
+				}
+				served := serve(t, sv)
+				rep, err := Client(t.Context(), cl, Options{Sizes: []int64{1024}, Count: 10, Warmup: ptr(0)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := rep.Sizes[0].Counts; got != tt.want || rep.OK() {
+					t.Errorf("counts %+v, OK %v; want %+v", got, rep.OK(), tt.want)
+				}
+				if s := <-served; s.Err != nil {
+					t.Error(s.Err)
+				}
+			})
+		}
+	}
+}
+
+// TestStaleSegment puts a part of an earlier answer into a later one of the same size.
+func TestStaleSegment(t *testing.T) {
+	cl, sv := newPipe()
+	var old []byte
+	cl.fault = func(n int, msg []byte) [][]byte {
+		switch n {
+		case 3:
+			old = bytes.Clone(msg)
+		case 4:
+			copy(msg[4096:4096+1024], old[4096:])
+		}
+		return [][]byte{msg}
+	}
+	served := serve(t, sv)
+	rep, err := Client(t.Context(), cl, Options{Sizes: []int64{16_384}, Count: 10, Warmup: ptr(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rep.Sizes[0].Counts; got != (Counts{Corrupted: 1}) {
+		t.Errorf("counts %+v, want one corrupted", got)
+	}
+	<-served
+}
+
+// TestGaps plays a server that leaves numbers out and repeats one late.
+func TestGaps(t *testing.T) {
+	cl, sv := newPipe()
+	go func() {
+		c := codec{send: toClient, recv: toServer}
+		buf, out := make([]byte, maxControl), make([]byte, 32)
+		fill(out)
+		send := func(number uint64) {
+			c.seal(out, number)
+			_ = sv.Send(t.Context(), out)
+		}
+		answers := [][]uint64{{0}, {3}, {2, 4}, {5}}
+		for i := 0; ; {
+			n, err := sv.Recv(t.Context(), buf)
+			if err != nil {
+				return
+			}
+			if !c.isControl(buf[:n]) {
+				for _, number := range answers[i] {
+					send(number)
+				}
+				i++
+				continue
+			}
+			m, _ := c.decode(buf[:n], kindHello, kindBlock, kindFinish)
+			reply := controlMsg{Kind: kindWelcome, Version: version}
+			switch m.Kind {
+			case kindBlock:
+				continue
+			case kindFinish:
+				reply = controlMsg{Kind: kindResult, Next: 8, Counts: []Counts{{Lost: 10}}}
+			}
+			msg, _ := c.encode(reply)
+			_ = sv.Send(t.Context(), msg)
+		}
+	}()
+	rep, err := Client(t.Context(), cl, Options{Sizes: []int64{32}, Count: 4, Warmup: ptr(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1 stays lost, 2 came late, 6 and 7 the server had sent by its own account, and
+	// ten it lost itself.
+	if got, want := rep.Sizes[0].Counts, (Counts{Lost: 1 + 2 + 10, Reordered: 1}); got != want {
+		t.Errorf("counts %+v, want %+v", got, want)
+	}
+	if err := cl.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInterruptKeepsTheReport(t *testing.T) {
+	cl, sv := newPipe()
+	served := serve(t, sv)
+	ctx, cancel := context.WithCancel(t.Context())
+	cl.fault = func(n int, msg []byte) [][]byte {
+		if n == 500 {
+			cancel()
+		}
+		return [][]byte{msg}
+	}
+	rep, err := Client(ctx, cl, Options{Sizes: []int64{8}, Duration: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := rep.Sizes[0].Latency.N(); !rep.OK() || n < 399 || !rep.Complete {
+		t.Errorf("n %d, report %+v; want a whole report", n, rep)
+	}
+	if s := <-served; s.Err != nil {
+		t.Errorf("server: %v", s.Err)
+	}
+}
+
+func TestDeadPeer(t *testing.T) {
+	cl, sv := newPipe()
+	served := serve(t, sv)
+	sv.fault = func(n int, msg []byte) [][]byte {
+		if n == 300 {
+			return nil // and so the server waits for a message that it will not see
+		}
+		return [][]byte{msg}
+	}
+	cl.fault = func(n int, msg []byte) [][]byte {
+		if n == 298 { // the last answer before
+			_ = sv.Close()
+		}
+		return [][]byte{msg}
+	}
+	rep, err := Client(t.Context(), cl, Options{Sizes: []int64{8}, Count: 1000, Warmup: ptr(0)})
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
+		t.Fatalf("error %v, want that of a closed connection", err)
+	}
+	if rep.Unknown != 1 || rep.Complete || rep.OK() || rep.Sizes[0].Latency.N() != 298 || !rep.Sizes[0].Counts.OK() {
+		t.Errorf("report %+v", rep)
+	}
+	_ = cl.Close()
+	if s := <-served; s.Err == nil {
+		t.Error("the server did not notice")
+	}
+}
+
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cl, sv := newPipe()
+		served := serve(t, sv)
+		sv.fault = func(n int, msg []byte) [][]byte {
+			if n == 20 {
+				return nil
+			}
+			return [][]byte{msg}
+		}
+		start := time.Now()
+		rep, err := Client(t.Context(), cl, Options{Sizes: []int64{8}, Count: 1000, Warmup: ptr(0), Stall: time.Second})
+		if took := time.Since(start); !errors.Is(err, ErrStalled) || took < time.Second || took > 2*time.Second {
+			t.Errorf("error %v after %v", err, took)
+		}
+		if rep.Unknown != 1 || rep.Sizes[0].Lost != 0 {
+			t.Errorf("report %+v; a message without an answer is unknown, not lost", rep)
+		}
+		if s := <-served; !errors.Is(s.Err, errSilent) || time.Since(start) > 3*idleTimeout {
+			t.Errorf("server: %v after %v", s.Err, time.Since(start))
+		}
+	})
+}
+
+func TestInterruptOfAStalledRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cl, sv := newPipe()
+		serve(t, sv)
+		sv.fault = func(n int, msg []byte) [][]byte {
+			if n == 20 {
+				return nil
+			}
+			return [][]byte{msg}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := Client(ctx, cl, Options{Sizes: []int64{8}, Count: 1000, Warmup: ptr(0)})
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != time.Second+grace {
+			t.Errorf("error %v after %v, want the context's after its second and %v", err, took, grace)
+		}
+		_ = cl.Close()
+	})
+}
+
+func TestBadOptions(t *testing.T) {
+	many := make([]int64, MaxSizes+1)
+	for i := range many {
+		many[i] = int64(8 + i)
+	}
+	for want, o := range map[string]Options{
+		"0 message sizes":       {Count: 1},
+		"65 message sizes":      {Count: 1, Sizes: many},
+		"size of 7 bytes":       {Count: 1, Sizes: []int64{7}},
+		"size of 67108865":      {Count: 1, Sizes: []int64{MaxSize + 1}},
+		"size of -8":            {Count: 1, Sizes: []int64{-8}},
+		"given twice":           {Count: 1, Sizes: []int64{8, 16, 8}},
+		"a duration or a count": {Sizes: []int64{8}},
+		"either":                {Sizes: []int64{8}, Count: 1, Duration: 1},
+		"warm-up of -1":         {Sizes: []int64{8}, Count: 1, Warmup: ptr(-1)},
+		"warm-up of 1000001":    {Sizes: []int64{8}, Count: 1, Warmup: ptr(MaxWarmup + 1)},
+	} {
+		cl, _ := newPipe()
+		if _, err := Client(t.Context(), cl, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// TestHostileClients checks what a server refuses, and that it says so before it makes
+// any buffer of the client's size.
+func TestHostileClients(t *testing.T) {
+	hello := func(sizes ...int64) controlMsg {
+		return controlMsg{Kind: kindHello, Version: version, Sizes: sizes}
+	}
+	long := hello(8)
+	long.Workload = strings.Repeat("x", maxName+1)
+	old := hello(8)
+	old.Version = 99
+	for _, tt := range []struct {
+		name string
+		msgs []any // controlMsg or []byte
+		want string
+	}{
+		{"nothing like it", []any{[]byte("GET / HTTP/1.1\r\n\r\n")}, "no control message"},
+		{"empty", []any{[]byte{}}, "no control message"},
+		{"version", []any{old}, "version 99"},
+		{"size", []any{hello(1 << 40)}, "size of 1099511627776 bytes"},
+		{"negative size", []any{hello(-1)}, "size of -1"},
+		{"no sizes", []any{hello()}, "0 message sizes"},
+		{"long name", []any{long}, "name is longer"},
+		{"wrong kind", []any{controlMsg{Kind: kindResult}}, `"result" where`},
+		{"test message first", []any{hello(8), make([]byte, 8)}, "before the first block"},
+		{"block", []any{hello(8), controlMsg{Kind: kindBlock, Index: 1}}, "size number 1 of 1"},
+		{"negative block", []any{hello(8), controlMsg{Kind: kindBlock, Index: -1}}, "size number -1 of 1"},
+		{"hello twice", []any{hello(8), hello(8)}, `"hello" where`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cl, sv := newPipe()
+			served := serve(t, sv)
+			c := codec{send: toServer, recv: toClient}
+			for _, m := range tt.msgs {
+				msg, ok := m.([]byte)
+				if !ok {
+					var err error
+					if msg, err = c.encode(m.(controlMsg)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := cl.Send(t.Context(), msg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := <-served; s.Err == nil || !strings.Contains(s.Err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", s.Err, tt.want)
+			}
+		})
+	}
+}
+
+func TestRefusalReachesTheClient(t *testing.T) {
+	cl, sv := newPipe()
+	go serveOne(t.Context(), sv, "soft1", true)
+	_, err := Client(t.Context(), cl, Options{Sizes: []int64{8}, Count: 1})
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("error %v, want refused as busy", err)
+	}
+}
+
+func TestServe(t *testing.T) {
+	conns := make(chan Conn)
+	accept := func(ctx context.Context) (Conn, error) {
+		select {
+		case c := <-conns:
+			return c, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended []string
+	done := make(chan error)
+	go func() {
+		done <- Serve(ctx, accept, ServeOptions{Clients: 2, OnClient: func(s Served) {
+			ended = append(ended, fmt.Sprintf("%s: %v", s.Workload, s.Err))
+		}})
+	}()
+	dial := func() *pipe {
+		cl, sv := newPipe()
+		conns <- sv
+		return cl
+	}
+	for i := range 3 {
+		rep, err := Client(t.Context(), dial(), Options{Sizes: []int64{8, 16}, Count: 5, Workload: fmt.Sprint("w", i)})
+		if err != nil || !rep.OK() {
+			t.Errorf("client %d: %+v, %v", i, rep, err)
+		}
+	}
+	idle := dial() // is ended with the server
+	c := codec{send: toServer, recv: toClient}
+	hello, err := c.encode(controlMsg{Kind: kindHello, Version: version, Workload: "idle", Sizes: []int64{8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := idle.Send(t.Context(), hello); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := idle.Recv(t.Context(), make([]byte, maxControl)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if len(ended) != 4 || ended[0] != "w0: <nil>" || ended[3] != "idle: context canceled" {
+		t.Errorf("ended: %q", ended)
+	}
+	if _, err := idle.Recv(t.Context(), make([]byte, 8)); !errors.Is(err, io.EOF) {
+		t.Errorf("the idle client's connection: %v, want closed", err)
+	}
+	broken := errors.New("no more")
+	err = Serve(t.Context(), func(context.Context) (Conn, error) { return nil, broken }, ServeOptions{})
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v, want accept's", err)
+	}
+}
+
+func TestLoop(t *testing.T) {
+	cl, sv := newPipe()
+	give := func(c Conn, err error) func(context.Context) (Conn, error) {
+		return func(context.Context) (Conn, error) { return c, err }
+	}
+	rep, err := Loop(t.Context(), give(sv, nil), give(cl, nil), Options{Sizes: []int64{64}, Count: 10})
+	if err != nil || !rep.OK() || rep.Sizes[0].Latency.N() != 10 {
+		t.Errorf("report %+v, error %v", rep, err)
+	}
+	broken := errors.New("no device")
+	waits := func(ctx context.Context) (Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+	if _, err := Loop(t.Context(), waits, give(nil, broken), Options{}); !errors.Is(err, broken) {
+		t.Errorf("error %v, want dial's", err)
+	}
+	if _, err := Loop(t.Context(), give(nil, broken), waits, Options{}); !errors.Is(err, broken) {
+		t.Errorf("error %v, want accept's", err)
+	}
+}
+
+func TestNothingIsAllocatedPerMessage(t *testing.T) {
+	cl, sv := newPipe()
+	served := serve(t, sv)
+	r := newRun(cl, Options{Sizes: []int64{4096}, Count: 1, Warmup: ptr(0), Stall: time.Minute})
+	var stop func()
+	r.ctx, stop = r.connContext(t.Context())
+	defer stop()
+	if err := r.hello(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.block(0, 100, 1, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	allocs := testing.AllocsPerRun(500, func() {
+		if _, _, err := r.roundTrip(0); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations per round trip, of both ends", allocs)
+	}
+	if err := r.finish(); err != nil {
+		t.Error(err)
+	}
+	<-served
+}
+
+func TestReport(t *testing.T) {
+	fast, slow := measure.New(), measure.New()
+	for i := range 100 {
+		fast.Record(time.Duration(2000+i) * time.Nanosecond)
+	}
+	slow.Record(1500 * time.Microsecond)
+	rep := Report{
+		Workload: "allreduce", Device: "mlx5_0", Simulated: true, Warmup: 100, Complete: true,
+		Sizes: []Size{
+			{Size: 8, Sent: 200, Latency: fast},
+			{Size: 65_536, Sent: 101, Counts: Counts{1, 2, 3, 4}, Latency: slow},
+			{Size: 1 << 20, Latency: measure.New()},
+		},
+		Unknown: 1,
+		Switches: []control.Switch{{
+			Generation: 3, Outcome: control.Switched, Held: 5, Drained: 2, Pause: 1200 * time.Microsecond,
+			When: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
+		}},
+	}
+	var text bytes.Buffer
+	if err := rep.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.txt", text.Bytes())
+	js, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.json", append(js, '\n'))
+	if rep.OK() {
+		t.Error("a report with lost messages is OK")
+	}
+	empty, err := json.Marshal(Report{})
+	if err != nil || !bytes.Contains(empty, []byte(`"sizes":[],`)) || !bytes.Contains(empty, []byte(`"switches":[]`)) {
+		t.Errorf("an empty report is %s, error %v", empty, err)
+	}
+}
+
+// golden compares with testdata/name; with UPDATE_GOLDEN=1 it writes the file.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") == "1" {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
