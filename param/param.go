@@ -176,11 +176,21 @@ type Scope struct {
 	Targets  []string // Frequency, IRQ, Coalescing: names that the spec resolved to
 }
 
-// An Observed is what was found of one target for one workload.
+// An Observed is one target as it was found.
 type Observed struct {
-	Workload string
 	Target   Target
 	Settings []Setting
+}
+
+// An Observation is what was found of one kind for one workload.
+type Observation struct {
+	Workload string
+	Kind     Kind
+	Found    []Observed
+	// Unavailable says why the node has no such thing, "" when it has.
+	Unavailable string
+	// Err is why a managed thing could not be read.
+	Err error
 }
 
 var _ json.Marshaler = Value{}

@@ -31,9 +31,9 @@ type Row struct {
 	Doc     string
 }
 
-// MaxHint is the largest hint: 1 GiB, half of the largest message that an RC queue
-// pair can carry (2^31 bytes, InfiniBand Architecture Specification, section 9.7.2).
-const MaxHint = 1 << 30
+// MaxHint is the largest hint: the largest message that a reliable connection can
+// carry, 2^31 bytes (InfiniBand Architecture Specification, volume 1, section 9.7.2).
+const MaxHint = 1 << 31
 
 // Table has one row per parameter, in the order in which a plan shows them.
 var Table = []Row{

@@ -1,0 +1,51 @@
+package drivers
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// Observe discovers and reads the targets of one scope. A target that goes away
+// while it is being read is left out.
+func (s Set) Observe(ctx context.Context, k param.Kind, scope param.Scope) param.Observation {
+	o := param.Observation{Workload: scope.Workload, Kind: k}
+	d, err := s.Driver(k)
+	var targets []param.Target
+	if err == nil {
+		targets, err = d.Discover(ctx, scope)
+	}
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		o.Unavailable = err.Error()
+	case err != nil:
+		o.Err = err
+	}
+	for _, t := range targets {
+		settings, err := d.Read(ctx, t)
+		if errors.Is(err, ErrGone) {
+			continue
+		}
+		if err != nil {
+			o.Err = errors.Join(o.Err, err)
+			continue
+		}
+		o.Found = append(o.Found, param.Observed{Target: t, Settings: settings})
+	}
+	return o
+}
+
+// Reread reads one target that is known already, such as one that the state
+// remembers. ok is false when it is gone.
+func (s Set) Reread(ctx context.Context, t param.Target) (o param.Observed, ok bool, err error) {
+	d, err := s.Driver(t.Kind)
+	if err != nil {
+		return o, false, err
+	}
+	settings, err := d.Read(ctx, t)
+	if errors.Is(err, ErrGone) {
+		return o, false, nil
+	}
+	return param.Observed{Target: t, Settings: settings}, err == nil, err
+}

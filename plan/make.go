@@ -1,0 +1,332 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// Make computes the plan for in.
+func Make(in Input) *Plan {
+	m := &maker{
+		in:      in,
+		claimed: map[state.Key]claim{},
+		plan: &Plan{
+			Policies: map[string]Policy{}, Orders: map[param.Target]param.Order{},
+			Generations: map[string]state.Generation{}, Base: in.State.Clone(), BootID: in.BootID,
+		},
+	}
+	for addr, g := range in.State.Generations {
+		m.plan.Generations[addr] = g
+	}
+	// Originals belong to one boot: what an earlier one left is history.
+	m.plan.Base.Keep(func(e state.Entry) bool { return e.BootID == in.BootID })
+	if in.Spec != nil {
+		for _, w := range in.Spec.Workloads {
+			m.workload(w)
+		}
+	}
+	m.restore()
+	m.sort()
+	return m.plan
+}
+
+type maker struct {
+	in      Input
+	plan    *Plan
+	claimed map[state.Key]claim
+	// processes caches processOriginal, for processes of thousands of threads.
+	processes map[param.Target]param.Value
+}
+
+// A claim is what a workload wants of a setting, and where it says so.
+type claim struct {
+	workloads []string
+	value     param.Value
+	rng       hcl.Range
+}
+
+func (m *maker) observation(workload string, k param.Kind) param.Observation {
+	for _, o := range m.in.Observed {
+		if o.Workload == workload && o.Kind == k {
+			return o
+		}
+	}
+	return param.Observation{Workload: workload, Kind: k}
+}
+
+func (m *maker) note(list *[]Note, workload string, k param.Kind, target, format string, args ...any) {
+	addr := "workload." + workload + "." + string(k)
+	if target != "" {
+		addr = Address(workload, param.Target{Kind: k, Name: target})
+	}
+	*list = append(*list, Note{addr, fmt.Sprintf(format, args...)})
+}
+
+func (m *maker) workload(w spec.Workload) {
+	policy := Policy{Continue: w.Continue}
+	for _, want := range w.Wants {
+		policy.AllOrNone = policy.AllOrNone || want.AllOrNone
+		if want.Unavailable != "" {
+			m.note(&m.plan.Notes, w.Address, want.Kind, "", "not available here: %s", want.Unavailable)
+			continue
+		}
+		o := m.observation(w.Address, want.Kind)
+		if o.Unavailable != "" {
+			m.note(&m.plan.Notes, w.Address, want.Kind, "", "%s", o.Unavailable)
+			continue
+		}
+		if o.Err != nil {
+			m.plan.Diags = m.plan.Diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read " + string(want.Kind),
+				Detail: o.Err.Error(), Subject: want.Range.Ptr()})
+		}
+		switch want.Kind {
+		case param.Pinning:
+			m.pinning(w, want, o)
+		case param.Hint:
+			m.hint(w, want, o)
+		default:
+			m.targets(w, want, o)
+		}
+	}
+	m.plan.Policies[w.Address] = policy
+}
+
+// targets plans a kind whose targets the spec names.
+func (m *maker) targets(w spec.Workload, want spec.Want, o param.Observation) {
+	for _, t := range want.Targets {
+		i := slices.IndexFunc(o.Found, func(f param.Observed) bool { return f.Target.Name == t.Name })
+		if i < 0 {
+			if o.Err == nil {
+				m.note(&m.plan.Notes, w.Address, want.Kind, t.Name, "not available here: it was not found")
+			}
+			continue
+		}
+		for _, s := range t.Settings {
+			m.setting(w, o.Found[i], s, "")
+		}
+	}
+}
+
+// setting plans one wanted setting of a target that was found. index names the
+// thread or the connection.
+func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting, index string) {
+	t := found.Target
+	have := param.Setting{Value: param.Unknown("the driver does not report it")}
+	if i := slices.IndexFunc(found.Settings, func(s param.Setting) bool { return s.ID == want.ID && s.Index == index }); i >= 0 {
+		have = found.Settings[i]
+	}
+	key := state.Key{Target: t.Key(), ID: want.ID, Index: index}
+	if first, taken := m.claimed[key]; taken {
+		if first.value != want.Value {
+			m.conflict(w, t, want, first)
+			return
+		}
+		first.workloads = append(first.workloads, w.Address)
+		m.claimed[key] = first
+		if e := m.plan.Base.Find(m.in.BootID, key); e != nil {
+			e.Workloads = slices.Sorted(slices.Values(first.workloads))
+		}
+		return
+	}
+	m.claimed[key] = claim{[]string{w.Address}, want.Value, want.Range}
+	e := m.plan.Base.Find(m.in.BootID, key)
+	if e != nil {
+		e.Workloads = []string{w.Address}
+	}
+	switch {
+	case have.Fixed && have.Value != want.Value:
+		m.note(&m.plan.Notes, w.Address, t.Kind, t.Name, "left alone: %s", cmp.Or(have.Note, "it cannot be written here"))
+		return
+	case !have.Value.IsKnown():
+		row, _ := param.Lookup(want.ID)
+		m.plan.Diags = m.plan.Diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read a managed setting",
+			Detail:  fmt.Sprintf("%s of %s: %s.", row.Attr, Address(w.Address, t), cmp.Or(have.Value.Reason(), "(not observable)")),
+			Subject: want.Range.Ptr()})
+		return
+	case have.Value == want.Value:
+		if e == nil {
+			m.plan.Base.Put(state.Entry{BootID: m.in.BootID, Target: key.Target, ID: key.ID, Index: index,
+				Original: m.original(w.Address, key, have.Value), Written: have.Value, Workloads: []string{w.Address}})
+		} else {
+			e.Written, e.Maybe = have.Value, nil
+		}
+		return
+	}
+	c := Change{Change: param.Change{
+		Workload: w.Address, Target: t, ID: want.ID, Index: index, Action: param.Update,
+		Old: have.Value, New: want.Value, Disrupt: param.None, Origin: spec.Place(want.Range), Reason: "spec",
+	}}
+	if row, ok := param.Lookup(want.ID); ok && (t.Kind != param.Hint || index != "") {
+		c.Disrupt = row.Disrupt
+	}
+	if t.Kind == param.Hint && index != "" {
+		c.Action = param.Replace
+	}
+	if e != nil && e.Written == want.Value {
+		c.Drift, c.Reason = true, "drift"
+	}
+	m.plan.Changes = append(m.plan.Changes, c)
+}
+
+// original is what a setting that already has its wanted value goes back to. What
+// inherited the value from an earlier apply goes back to what there was before it:
+// a thread born since to what its process had, a transport started since to nothing.
+func (m *maker) original(workload string, k state.Key, found param.Value) param.Value {
+	switch k.Target.Kind {
+	case param.Pinning:
+		if v, ok := m.processOriginal(k.Target); ok {
+			return v
+		}
+	case param.Hint:
+		published := param.Target{Kind: param.Hint, Name: publishedPrefix + workload}
+		if !isPublished(k.Target) && m.in.State.Find(m.in.BootID, state.Key{Target: published, ID: k.ID}) != nil {
+			return param.Absent()
+		}
+	}
+	return found
+}
+
+// processOriginal is the original of a process's main thread, or of its first
+// managed one.
+func (m *maker) processOriginal(t param.Target) (param.Value, bool) {
+	if m.processes == nil {
+		m.processes = map[param.Target]param.Value{}
+		for _, e := range m.in.State.Entries {
+			key := e.Target.Key()
+			if e.BootID != m.in.BootID || key.Kind != param.Pinning {
+				continue
+			}
+			if _, have := m.processes[key]; !have || strings.HasPrefix(e.Index, key.Name+"@") {
+				m.processes[key] = e.Original
+			}
+		}
+	}
+	v, ok := m.processes[t.Key()]
+	return v, ok
+}
+
+func (m *maker) conflict(w spec.Workload, t param.Target, want spec.Setting, first claim) {
+	detail := func(a, b string, av, bv param.Value, other hcl.Range) string {
+		return fmt.Sprintf("Workloads %q and %q are both about %s %s%s, and want it to have %s and %s. The other place is %s.",
+			a, b, t.Kind, t.Name, label(t), param.Format(want.ID, av), param.Format(want.ID, bv), spec.Place(other))
+	}
+	for _, d := range []*hcl.Diagnostic{
+		{Detail: detail(w.Address, first.workloads[0], want.Value, first.value, first.rng), Subject: want.Range.Ptr()},
+		{Detail: detail(first.workloads[0], w.Address, first.value, want.Value, want.Range), Subject: first.rng.Ptr()},
+	} {
+		d.Severity, d.Summary = hcl.DiagError, "Conflicting workloads"
+		if !slices.ContainsFunc(m.plan.Diags, func(o *hcl.Diagnostic) bool { return o.Summary == d.Summary && *o.Subject == *d.Subject }) {
+			m.plan.Diags = m.plan.Diags.Append(d)
+		}
+	}
+}
+
+func label(t param.Target) string {
+	if t.Label == "" {
+		return ""
+	}
+	return " (" + t.Label + ")"
+}
+
+// pinning plans the threads of every process that was found.
+func (m *maker) pinning(w spec.Workload, want spec.Want, o param.Observation) {
+	if len(o.Found) == 0 && o.Err == nil {
+		m.note(&m.plan.Pending, w.Address, want.Kind, "", "no process of the workload is running; an apply after its start pins it")
+		return
+	}
+	for _, t := range want.Targets {
+		for _, found := range o.Found {
+			own, everywhere := 0, union(found)
+			for _, s := range found.Settings {
+				if s.ID != param.PinCPUs {
+					continue
+				}
+				if want.AllThreads || m.unpinned(found.Target, s, t.Settings[0].Value, everywhere) {
+					m.setting(w, found, t.Settings[0], s.Index)
+				} else {
+					own++
+				}
+			}
+			if own > 0 {
+				m.note(&m.plan.Notes, w.Address, want.Kind, found.Target.Name, "%d threads%s are pinned by the program itself and left alone (threads = \"all\" would move them)", own, label(found.Target))
+			}
+		}
+	}
+}
+
+// unpinned reports whether a thread is subject to threads = "unpinned": one that
+// rdmatune pinned before, one that has what is wanted already, or one that may run
+// wherever any thread of its process may. A thread that is confined to less was
+// confined by its program.
+func (m *maker) unpinned(t param.Target, s param.Setting, want, everywhere param.Value) bool {
+	return s.Value == want || s.Value == everywhere ||
+		m.in.State.Find(m.in.BootID, state.Key{Target: t.Key(), ID: s.ID, Index: s.Index}) != nil
+}
+
+// union is the CPUs that any thread of a process may run on.
+func union(found param.Observed) param.Value {
+	all := cpulist.New()
+	seen := map[string]bool{}
+	for _, s := range found.Settings {
+		text, ok := s.Value.AsText()
+		if s.ID != param.PinCPUs || !ok || seen[text] {
+			continue
+		}
+		seen[text] = true
+		if cpus, err := cpulist.ParseKernel(text); err == nil {
+			all = all.Union(cpus)
+		}
+	}
+	return param.Text(cpulist.Format(all))
+}
+
+// hint plans what future processes find and what live ones are told, and raises
+// the workload's generation when what its connections follow has changed.
+func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
+	wanted := want.Targets[0].Settings
+	follows := sha256.New()
+	settings := make([]param.Setting, 0, len(wanted))
+	override := true
+	for _, s := range wanted {
+		settings = append(settings, s.Setting)
+		if s.ID == param.HintOverride {
+			override, _ = s.Value.AsBool()
+		}
+		if s.ID != param.DrainTimeout && s.ID != param.Cooldown {
+			fmt.Fprintf(follows, "%s=%s\n", s.ID, s.Value)
+		}
+	}
+	digest := hex.EncodeToString(follows.Sum(nil)[:8])
+	g := m.plan.Generations[w.Address]
+	if g.Follows != digest || g.Rejected {
+		g = state.Generation{Counter: g.Counter + 1, Follows: digest}
+		m.plan.Generations[w.Address] = g
+	}
+	for _, found := range o.Found {
+		m.plan.Orders[found.Target.Key()] = param.Order{Workload: w.Address, Generation: g.Counter, Want: settings}
+		for _, s := range wanted {
+			m.setting(w, found, s, "")
+		}
+		for _, s := range found.Settings {
+			if s.Index == "" || s.ID != param.HintSize {
+				continue
+			}
+			if !override && s.Fixed {
+				m.note(&m.plan.Notes, w.Address, want.Kind, found.Target.Name, "connection %s follows the program's or its environment's own hint (%s), since override = false", s.Index, s.Note)
+				continue
+			}
+			m.setting(w, found, wanted[0], s.Index)
+		}
+	}
+}

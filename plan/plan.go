@@ -1,0 +1,150 @@
+// Package plan compares what a spec wants with what a node has and what rdmatune
+// did to it before, and yields the ordered changes between them. It is pure: the
+// same inputs give the same plan, and nothing is read or written.
+package plan
+
+import (
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// Input is all that a plan depends on.
+type Input struct {
+	// Spec is what is wanted; with no workloads (destroy) everything is restored.
+	Spec *spec.Resolved
+	// Observed is what was found for each workload and kind of the spec.
+	Observed []param.Observation
+	// Remembered are targets that the state knows and no observation covers, as they
+	// are now; those that are gone are missing here.
+	Remembered []param.Observed
+	// Unreadable says of remembered targets why they could not be read.
+	Unreadable map[param.Target]error
+	State      *state.Document
+	BootID     string
+	// Force restores originals also where somebody else has changed the value.
+	Force bool
+}
+
+// A Plan is what is to be done, in order.
+type Plan struct {
+	Changes []Change
+	// Pending is decided but cannot happen now. It is never a change.
+	Pending []Note
+	// Notes are what a person should know: what is not available here, what is left alone.
+	Notes []Note
+	Diags hcl.Diagnostics
+
+	// Policies tells how each workload wants failures handled.
+	Policies map[string]Policy
+	// Orders accompany the changes of a target to its driver.
+	Orders map[param.Target]param.Order
+	// Generations are the workloads' generations after the plan.
+	Generations map[string]state.Generation
+	// Base is the state with all that follows without any write: who wants what,
+	// values that were right already, targets that are gone.
+	Base   *state.Document
+	BootID string
+}
+
+// A Change is a param.Change with what only the plan knows of it.
+type Change struct {
+	param.Change
+	// Drift: apply had left New, and somebody else has changed it.
+	Drift bool
+}
+
+// A Note is said of one address.
+type Note struct {
+	Address string `json:"address"`
+	Reason  string `json:"reason"`
+}
+
+// A Policy is how a workload wants failures handled.
+type Policy struct {
+	Continue  bool // on_failure = "continue"
+	AllOrNone bool // hint's on_failure = "rollback"
+}
+
+// A Summary counts targets by what happens to them.
+type Summary struct {
+	Change  int `json:"change"`
+	Replace int `json:"replace"`
+	Restore int `json:"restore"`
+}
+
+// Empty reports whether there is nothing to do.
+func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
+
+// OnlyDrift reports whether every change puts back what an earlier apply had left.
+func (p *Plan) OnlyDrift() bool {
+	for _, c := range p.Changes {
+		if !c.Drift {
+			return false
+		}
+	}
+	return len(p.Changes) > 0
+}
+
+// Errored reports whether the plan can be looked at but not applied.
+func (p *Plan) Errored() bool { return p.Diags.HasErrors() }
+
+// Summary counts the plan's targets.
+func (p *Plan) Summary() Summary {
+	var s Summary
+	for _, g := range p.groups() {
+		switch g.action {
+		case param.Update:
+			s.Change++
+		case param.Replace:
+			s.Replace++
+		case param.Restore:
+			s.Restore++
+		}
+	}
+	return s
+}
+
+// Address is the full address of a target of a workload.
+func Address(workload string, t param.Target) string {
+	base := "workload." + workload + "." + string(t.Kind)
+	if t.Kind == param.Hint && isPublished(t) {
+		return base
+	}
+	return base + "[\"" + t.Name + "\"]"
+}
+
+// publishedPrefix starts the name of the target that future processes of a
+// workload will read their hint from.
+const publishedPrefix = "published/"
+
+func isPublished(t param.Target) bool {
+	return len(t.Name) > len(publishedPrefix) && t.Name[:len(publishedPrefix)] == publishedPrefix
+}
+
+// A group is the changes of one target.
+type group struct {
+	workload string
+	target   param.Target
+	action   param.Action
+	changes  []Change
+}
+
+// groups returns the changes by target, in plan order.
+func (p *Plan) groups() []group {
+	var out []group
+	for _, c := range p.Changes {
+		if n := len(out); n > 0 && out[n-1].target.Key() == c.Target.Key() && out[n-1].workload == c.Workload {
+			g := &out[n-1]
+			g.changes = append(g.changes, c)
+			if c.Action == param.Replace {
+				g.action = param.Replace
+			}
+			continue
+		}
+		out = append(out, group{c.Workload, c.Target, c.Action, []Change{c}})
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// A Style says how text may look.
+type Style struct {
+	Color bool
+}
+
+var symbols = map[param.Action]string{param.Update: "~", param.Replace: "+/-", param.Restore: "-"}
+
+var verbs = map[param.Action]string{
+	param.Update: "will be updated in-place", param.Replace: "must be replaced", param.Restore: "will be restored",
+}
+
+// SGR colours by action, as Terraform has them.
+var colors = map[param.Action]string{param.Update: "33", param.Replace: "31", param.Restore: "31"}
+
+func (s Style) paint(code, text string) string {
+	if !s.Color || code == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// WriteText writes the plan for a person.
+func (p *Plan) WriteText(w io.Writer, st Style) error {
+	var b strings.Builder
+	groups := p.groups()
+	if len(groups) > 0 {
+		b.WriteString("rdmatune will perform the following actions, in this order:\n")
+	}
+	for i := 0; i < len(groups); {
+		j := i
+		for j < len(groups) && groups[j].workload == groups[i].workload && groups[j].target.Kind == groups[i].target.Kind && groups[j].action == groups[i].action {
+			j++
+		}
+		writeSection(&b, groups[i:j], st)
+		i = j
+	}
+	writeNotes(&b, "Pending (decided, but not possible now):", p.Pending, st)
+	writeNotes(&b, "Notes:", p.Notes, st)
+	switch s := p.Summary(); {
+	case p.Errored():
+		b.WriteString("\n" + st.paint("1", "The plan has errors and cannot be applied.") + "\n")
+	case p.Empty():
+		b.WriteString(st.paint("1;32", "No changes.") + " The node and its connections are as the spec wants them.\n")
+	default:
+		fmt.Fprintf(&b, "\n%s %d to change, %d to replace, %d to restore.\n", st.paint("1", "Plan:"), s.Change, s.Replace, s.Restore)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeSection writes the targets of one workload, kind and action.
+func writeSection(b *strings.Builder, groups []group, st Style) {
+	first := groups[0]
+	head := Address(first.workload, first.target)
+	if len(groups) > 1 {
+		head = fmt.Sprintf("workload.%s.%s: %d targets", first.workload, first.target.Kind, len(groups))
+	} else if first.target.Label != "" {
+		head += " (" + first.target.Label + ")"
+	}
+	fmt.Fprintf(b, "\n  %s\n", st.paint("1", "# "+head+" "+verbs[first.action]))
+	var table strings.Builder
+	tw := tabwriter.NewWriter(&table, 0, 0, 1, ' ', 0)
+	var codes []string
+	for _, g := range groups {
+		name := g.target.Name
+		if isPublished(g.target) {
+			name = "published"
+		}
+		for k, l := range g.lines() {
+			action := g.action
+			if action == param.Replace && l.disrupt == param.None {
+				action = param.Update
+			}
+			codes = append(codes, colors[action])
+			shown := fmt.Sprintf("[%q]", name)
+			if k > 0 {
+				shown = ""
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s -> %s\t%s\n", symbols[action], shown, l.name,
+				param.Format(l.id, l.old), param.Format(l.id, l.new), remarks(g, l, k == 0 && len(groups) > 1))
+		}
+	}
+	tw.Flush()
+	// Colours go in after the columns are laid out: their bytes have no width.
+	for text := range strings.Lines(table.String()) {
+		symbol, rest, _ := strings.Cut(strings.TrimRight(text, " \n"), " ")
+		fmt.Fprintf(b, "  %s %s\n", st.paint(codes[0], symbol), rest)
+		codes = codes[1:]
+	}
+}
+
+// remarks is the comment behind a changed attribute.
+func remarks(g group, l line, withLabel bool) string {
+	var parts []string
+	if withLabel && g.target.Label != "" {
+		parts = append(parts, g.target.Label)
+	}
+	if l.count > 1 {
+		parts = append(parts, fmt.Sprintf("%d threads", l.count))
+	}
+	if l.drift {
+		parts = append(parts, "drift")
+	}
+	if l.disrupt != param.None && l.disrupt != "" {
+		parts = append(parts, string(l.disrupt))
+	}
+	if l.origin != "" {
+		parts = append(parts, l.origin)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "# " + strings.Join(parts, ", ")
+}
+
+func writeNotes(b *strings.Builder, title string, notes []Note, st Style) {
+	if len(notes) == 0 {
+		return
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	b.WriteString(st.paint("1", title) + "\n")
+	for i := 0; i < len(notes); {
+		j := i
+		for j < len(notes) && notes[j].Reason == notes[i].Reason {
+			j++
+		}
+		more := ""
+		if j-i > 1 {
+			more = fmt.Sprintf(" (and %d more)", j-i-1)
+		}
+		fmt.Fprintf(b, "  %s%s: %s\n", notes[i].Address, more, notes[i].Reason)
+		i = j
+	}
+	b.WriteByte('\n')
+}

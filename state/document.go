@@ -1,0 +1,223 @@
+package state
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// formatVersion is the version of the document that this code writes. A document
+// of a higher version is refused: it may mean something that this code would lose.
+const formatVersion = 1
+
+// maxDocument bounds what is read: 100,000 entries of 500 bytes are below it.
+const maxDocument = 64 << 20
+
+// A Document is the state of one node. Its zero value is a node never touched.
+type Document struct {
+	Version int `json:"version"`
+	// Lineage is random and given once, to tell two nodes' documents apart; Serial
+	// counts the writes.
+	Lineage string `json:"lineage"`
+	Serial  uint64 `json:"serial"`
+	// SpecRoot is the spec that this state belongs to. Applying another one would
+	// restore all that this one set, so it takes consent.
+	SpecRoot   string `json:"spec_root,omitempty"`
+	SpecDigest string `json:"spec_digest,omitempty"`
+	GitCommit  string `json:"git_commit,omitempty"`
+
+	// Generations holds a counter for each workload address that ever had a hint. A
+	// counter is never lowered nor dropped: a connection switches only to a higher one.
+	Generations map[string]Generation `json:"generations,omitempty"`
+	Entries     []Entry               `json:"entries,omitempty"`
+
+	index map[bootKey]int // of Entries; nil when it has to be made again
+}
+
+type bootKey struct {
+	bootID string
+	Key
+}
+
+// A Generation is a workload's counter and what it stands for.
+type Generation struct {
+	Counter uint64 `json:"counter"`
+	// Follows is a digest of what the workload's connections follow; a different
+	// digest raises the counter.
+	Follows string `json:"follows,omitempty"`
+	// Rejected is set when the generation was rolled back: it is not tried again
+	// until the spec changes or the user asks for it.
+	Rejected bool `json:"rejected,omitempty"`
+}
+
+// An Entry is one setting that rdmatune manages.
+type Entry struct {
+	BootID string       `json:"boot_id"`
+	Target param.Target `json:"target"`
+	ID     param.ID     `json:"id"`
+	Index  string       `json:"index,omitempty"`
+	// Original is the value before rdmatune's first write in this boot and this
+	// incarnation of the target; Written is the last value that it wrote.
+	Original param.Value `json:"original"`
+	Written  param.Value `json:"written"`
+	// Maybe is a value that an interrupted apply may have written after Written.
+	Maybe *param.Value `json:"maybe,omitempty"`
+	// Workloads are those that want the setting, sorted. What several share is
+	// restored with the last.
+	Workloads []string `json:"workloads"`
+}
+
+// A Key is what an entry is about.
+type Key struct {
+	Target param.Target
+	ID     param.ID
+	Index  string
+}
+
+// Key returns what e is about.
+func (e Entry) Key() Key { return Key{e.Target.Key(), e.ID, e.Index} }
+
+// Ours reports whether v is a value that rdmatune wrote to the setting.
+func (e Entry) Ours(v param.Value) bool {
+	return v == e.Written || e.Maybe != nil && v == *e.Maybe
+}
+
+// Find returns the entry of k in this boot, or nil. The pointer is good until
+// entries are added or dropped.
+func (d *Document) Find(bootID string, k Key) *Entry {
+	if d.index == nil {
+		d.index = make(map[bootKey]int, len(d.Entries))
+		for i, e := range d.Entries {
+			d.index[bootKey{e.BootID, e.Key()}] = i
+		}
+	}
+	if i, ok := d.index[bootKey{bootID, k}]; ok {
+		return &d.Entries[i]
+	}
+	return nil
+}
+
+// Put adds e, or replaces the entry that is about the same thing in the same boot.
+func (d *Document) Put(e Entry) {
+	if old := d.Find(e.BootID, e.Key()); old != nil {
+		*old = e
+		return
+	}
+	d.index[bootKey{e.BootID, e.Key()}] = len(d.Entries)
+	d.Entries = append(d.Entries, e)
+}
+
+// Keep drops every entry that keep does not want.
+func (d *Document) Keep(keep func(Entry) bool) {
+	d.Entries = slices.DeleteFunc(d.Entries, func(e Entry) bool { return !keep(e) })
+	d.index = nil
+}
+
+// Clone returns a deep copy.
+func (d *Document) Clone() *Document {
+	c := *d
+	c.index = nil
+	c.Generations = make(map[string]Generation, len(d.Generations))
+	for k, v := range d.Generations {
+		c.Generations[k] = v
+	}
+	c.Entries = slices.Clone(d.Entries)
+	for i := range c.Entries {
+		c.Entries[i].Workloads = slices.Clone(c.Entries[i].Workloads)
+	}
+	return &c
+}
+
+// sortEntries puts the entries into the one order in which they are written.
+func (d *Document) sortEntries() {
+	d.index = nil
+	slices.SortFunc(d.Entries, func(a, b Entry) int {
+		return cmp.Or(
+			cmp.Compare(a.Target.Kind.Rank(), b.Target.Kind.Rank()),
+			cmp.Compare(a.Target.Name, b.Target.Name),
+			cmp.Compare(a.Target.Incarnation, b.Target.Incarnation),
+			cmp.Compare(a.ID, b.ID), cmp.Compare(a.Index, b.Index), cmp.Compare(a.BootID, b.BootID))
+	})
+}
+
+// documentName is the document's file in the state directory.
+const documentName = "state.json"
+
+// Load reads the document of a state directory; one that is not there is empty.
+func Load(dir string) (*Document, error) {
+	name := filepath.Join(dir, documentName)
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Document{Version: formatVersion, Generations: map[string]Generation{}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	if len(b) > maxDocument {
+		return nil, fmt.Errorf("read state: %s is larger than %d bytes", name, maxDocument)
+	}
+	d := &Document{}
+	if err := json.Unmarshal(b, d); err != nil {
+		return nil, fmt.Errorf("read state: %s: %w", name, err)
+	}
+	if d.Version < 1 || d.Version > formatVersion {
+		return nil, fmt.Errorf("read state: %s has format version %d; this rdmatune reads 1 to %d", name, d.Version, formatVersion)
+	}
+	if d.Generations == nil {
+		d.Generations = map[string]Generation{}
+	}
+	return d, nil
+}
+
+// Save replaces the document atomically and durably, and raises its serial.
+func (d *Document) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	if d.Lineage == "" {
+		id := make([]byte, 16)
+		rand.Read(id) // never fails
+		d.Lineage = hex.EncodeToString(id)
+	}
+	d.Version = formatVersion
+	d.Serial++
+	d.sortEntries()
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	if err := renameio.WriteFile(filepath.Join(dir, documentName), append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename in dir durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	return nil
+}
