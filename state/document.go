@@ -140,8 +140,20 @@ func (d *Document) Clone() *Document {
 	return &c
 }
 
-// sortEntries puts the entries into the one order in which they are written.
-func (d *Document) sortEntries() {
+// Forget drops the entry of k, if there is one: its original was put back.
+func (d *Document) Forget(bootID string, k Key) {
+	if e := d.Find(bootID, k); e != nil {
+		i := d.index[bootKey{bootID, k}]
+		last := len(d.Entries) - 1
+		d.Entries[i] = d.Entries[last]
+		d.index[bootKey{d.Entries[i].BootID, d.Entries[i].Key()}] = i
+		delete(d.index, bootKey{bootID, k})
+		d.Entries = d.Entries[:last]
+	}
+}
+
+// Sort puts the entries into the one order in which they are written.
+func (d *Document) Sort() {
 	d.index = nil
 	slices.SortFunc(d.Entries, func(a, b Entry) int {
 		return cmp.Or(
@@ -198,15 +210,39 @@ func (d *Document) Save(dir string) error {
 	}
 	d.Version = formatVersion
 	d.Serial++
-	d.sortEntries()
+	d.Sort()
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("save state: %w", err)
 	}
 	if err := renameio.WriteFile(filepath.Join(dir, documentName), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
 	return syncDir(dir)
+}
+
+// reserveName is a file that holds the place of the next document.
+const reserveName = "state.reserve"
+
+// Reserve takes the disk space that saving d with some more entries will need, so
+// that a full disk is found out before anything is changed. Save gives it back.
+func (d *Document) Reserve(dir string, more int) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("reserve space for the state: %w", err)
+	}
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return fmt.Errorf("reserve space for the state: %w", err)
+	}
+	const perEntry = 768 // bytes of one entry as it is written, generously
+	b = append(b, make([]byte, more*perEntry+4096)...)
+	if err := renameio.WriteFile(filepath.Join(dir, reserveName), b, 0o600); err != nil {
+		return fmt.Errorf("reserve space for the state: %w", err)
+	}
+	return nil
 }
 
 // syncDir makes a rename in dir durable.

@@ -1,0 +1,132 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// rollback undoes what this run did for a workload, the last change first. A step
+// that fails does not stop the others.
+func (a *run) rollback(ctx context.Context, workload string) {
+	a.failed[workload] = true
+	a.result.RolledBack = append(a.result.RolledBack, workload)
+	var hints []*target
+	for i := len(a.targets) - 1; i >= 0; i-- {
+		if t := a.targets[i]; t.workload == workload && t.touched {
+			if t.target.Kind == param.Hint {
+				hints = append(hints, t)
+				continue
+			}
+			a.undo(ctx, t)
+		}
+	}
+	if len(hints) > 0 {
+		a.undoHints(ctx, workload, hints)
+	}
+}
+
+// undoHints takes a workload's connections back. Going back is a switch like any
+// other: with a generation of its own, higher than the one that is rejected, and
+// free of the cooldown.
+func (a *run) undoHints(ctx context.Context, workload string, hints []*target) {
+	g := a.plan.Generations[workload]
+	back := state.Generation{Counter: g.Counter + 1, Follows: g.Follows, Rejected: true}
+	if err := a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Workload: workload, Generation: &back}); err != nil {
+		a.result.Unrestored = append(a.result.Unrestored, fmt.Errorf("workload %s: %w", workload, err))
+		return
+	}
+	a.plan.Generations[workload] = back
+	for _, t := range hints {
+		t.order.Generation, t.order.Force = back.Counter, true
+		t.order.Want = oldSettings(t)
+	}
+	if d, err := a.Drivers.Driver(param.Hint); err == nil {
+		if p, ok := d.(drivers.Preparer); ok {
+			var targets []param.Target
+			for _, t := range hints {
+				targets = append(targets, t.target)
+			}
+			_ = p.Prepare(ctx, targets, hints[0].order) // each undo finds out by itself
+		}
+	}
+	for _, t := range hints {
+		a.undo(ctx, t)
+	}
+}
+
+// oldSettings is what a hint's target had before: the wanted settings with the old
+// values of those that changed. A target that had none at all wants none again.
+func oldSettings(t *target) []param.Setting {
+	var out []param.Setting
+	any := false
+	for _, s := range t.order.Want {
+		for _, c := range t.changes {
+			if c.ID == s.ID && c.Index == "" {
+				s.Value = c.Old
+			}
+		}
+		any = any || !s.Value.IsAbsent()
+		out = append(out, s)
+	}
+	if !any {
+		return nil
+	}
+	return out
+}
+
+// undo writes the old values of t back, and notes in the state what it reached.
+func (a *run) undo(ctx context.Context, t *target) {
+	addr := plan.Address(t.workload, t.target)
+	var back []param.Change
+	for _, c := range t.changes {
+		if !c.Old.IsKnown() || c.Old.IsAbsent() && t.target.Kind != param.Hint {
+			continue // there is no value to write: the kernel takes no unset value back
+		}
+		c.Old, c.New, c.Action = c.New, c.Old, param.Restore
+		c.Reason = "rollback"
+		back = append(back, c)
+	}
+	if len(back) == 0 {
+		return
+	}
+	a.event(Event{Step: RollingBack, Address: addr, Detail: describe(back)})
+	began := time.Now()
+	d, err := a.Drivers.Driver(t.target.Kind)
+	if err == nil {
+		_, err = d.Apply(ctx, t.target, back, t.order)
+	}
+	if errors.Is(err, drivers.ErrGone) || errors.Is(err, drivers.ErrUnavailable) {
+		err = nil
+	}
+	wasThrough := t.through
+	t.through = false
+	if wasThrough {
+		a.result.Applied--
+	}
+	if err != nil {
+		a.result.Unrestored = append(a.result.Unrestored, fmt.Errorf("%s: rollback: %w", addr, err))
+		a.note(t)
+		return
+	}
+	for _, c := range t.changes {
+		a.unnote(c)
+	}
+	a.event(Event{Step: RolledBack, Address: addr, Detail: describe(back), Took: time.Since(began)})
+}
+
+// unnote makes the state say of a setting what it said before this run.
+func (a *run) unnote(c param.Change) {
+	k := state.Key{Target: c.Target.Key(), ID: c.ID, Index: c.Index}
+	if before := a.plan.Base.Find(a.plan.BootID, k); before != nil {
+		a.doc.Put(*before)
+		return
+	}
+	a.doc.Forget(a.plan.BootID, k)
+}
