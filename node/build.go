@@ -43,6 +43,9 @@ func build(m machine) *sysfs.Mem {
 	for _, cpus := range m.nodes {
 		b.local = append(b.local, locality{cpus.List(), cpulist.Format(cpus), cpulist.FormatMask(cpus, b.cpus.Size())})
 	}
+	for _, n := range m.nics {
+		b.interrupts.Grow(len(n.vectors) * (len(b.counters) + 80))
+	}
 	b.system()
 	b.processors()
 	for _, n := range m.nics {

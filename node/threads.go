@@ -52,6 +52,13 @@ func (n *Node) Adopt(ps ...Process) error {
 // show writes the files of p that a process table is read from.
 func show(m *sysfs.Mem, p Process, online string) {
 	dir := "/proc/" + strconv.Itoa(p.PID)
+	// The name comes from the process itself: it must not add lines to a file.
+	p.Comm = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return '?'
+		}
+		return r
+	}, p.Comm)
 	env := ""
 	if p.Workload != "" {
 		env = "RDMATUNE_WORKLOAD=" + p.Workload + "\x00"

@@ -11,7 +11,7 @@ import (
 )
 
 // Matches reports whether all conditions of m hold for process pid; an empty m
-// matches nothing. A process that is gone does not match. What cannot be read,
+// matches nothing. A process that is gone does not match, nor does a kernel thread. What cannot be read,
 // because it is another user's, is an error: it is not known whether it matches.
 func (t Table) Matches(pid int, m param.Match) (bool, error) {
 	if m.IsEmpty() {
@@ -30,6 +30,9 @@ func (t Table) Matches(pid int, m param.Match) (bool, error) {
 // matches looks at what is cheap and open to all users first, so that a process
 // that does not match for that reason needs no permission.
 func (t Table) matches(pid int, m param.Match) (bool, error) {
+	if s, err := t.stat(procFile(pid, "stat")); err != nil || s.kernel {
+		return false, err
+	}
 	for _, c := range []struct {
 		pattern string
 		read    func(int) (string, error)

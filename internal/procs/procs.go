@@ -121,10 +121,14 @@ func (t Table) Comm(pid int) (string, error) {
 
 // stat is what rdmatune takes from a stat file.
 type stat struct {
-	comm  string
-	state byte
-	start uint64
+	comm   string
+	state  byte
+	kernel bool // a kernel thread
+	start  uint64
 }
+
+// kernelThread is PF_KTHREAD of the kernel's sched.h.
+const kernelThread = 0x00200000
 
 func (t Table) stat(name string) (stat, error) {
 	b, err := t.fs.ReadFile(name)
@@ -143,7 +147,7 @@ func (t Table) stat(name string) (stat, error) {
 
 // parseStat reads a stat line (proc(5)): the command stands in parentheses and may
 // hold blanks and parentheses itself, so the last one ends it. The state is field
-// 3, the start time field 22.
+// 3, the flags are field 9, the start time is field 22.
 func parseStat(line string) (stat, error) {
 	from, to := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if from < 0 || to < from {
@@ -157,7 +161,11 @@ func parseStat(line string) (stat, error) {
 	if err != nil {
 		return stat{}, errors.New("the start time is not a number")
 	}
-	return stat{comm: line[from+1 : to], state: fields[0][0], start: start}, nil
+	flags, err := strconv.ParseUint(fields[6], 10, 32)
+	if err != nil {
+		return stat{}, errors.New("the flags are not a number")
+	}
+	return stat{comm: line[from+1 : to], state: fields[0][0], kernel: flags&kernelThread != 0, start: start}, nil
 }
 
 // ParseStart returns the start time that a stat file tells.

@@ -1,0 +1,213 @@
+// Package cpufreq is the driver of frequency limits: the governor and the lower and
+// upper limit of cpufreq policies (Documentation/admin-guide/pm/cpufreq.rst).
+package cpufreq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/cpupolicy"
+	"github.com/rdmatune/rdmatune/internal/sysfs"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// Driver implements drivers.Driver for param.Frequency. A target is a policy
+// ("policy3").
+type Driver struct{ fs sysfs.FS }
+
+// New returns the driver for the tree f.
+func New(f sysfs.FS) *Driver { return &Driver{fs: f} }
+
+var _ drivers.Driver = (*Driver)(nil)
+
+// files tells in which file of a policy each parameter is.
+var files = map[param.ID]string{
+	param.Governor: "scaling_governor",
+	param.MinKHz:   "scaling_min_freq",
+	param.MaxKHz:   "scaling_max_freq",
+}
+
+// Kind implements drivers.Driver.
+func (d *Driver) Kind() param.Kind { return param.Frequency }
+
+// Discover implements drivers.Driver.
+func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
+	policies := cpupolicy.List(d.fs)
+	if len(policies) == 0 {
+		return nil, fmt.Errorf("cpufreq: %w", drivers.ErrUnavailable)
+	}
+	targets := []param.Target{}
+	for _, p := range policies {
+		if slices.Contains(s.Targets, p.Name) {
+			targets = append(targets, d.target(p))
+		}
+	}
+	return targets, ctx.Err()
+}
+
+func (d *Driver) target(p cpupolicy.Policy) param.Target {
+	t := param.Target{Kind: param.Frequency, Name: p.Name}
+	if cpus, err := cpupolicy.CPUs(d.fs, p.Dir, "affected_cpus"); err == nil {
+		t.Label = "CPUs " + cpulist.Format(cpus)
+	}
+	// The directory is made anew when the cpufreq driver is loaded again, which also
+	// resets what the policy had.
+	if id := d.fs.Ident(p.Dir); id != 0 {
+		t.Incarnation = strconv.FormatUint(id, 16)
+	}
+	return t
+}
+
+// policy returns the policy of t, ErrGone when it is not the same any more.
+func (d *Driver) policy(t param.Target) (cpupolicy.Policy, error) {
+	p, err := cpupolicy.Find(d.fs, t.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("%s: %w", t.Name, drivers.ErrGone)
+	}
+	if err == nil && t.Incarnation != d.target(p).Incarnation {
+		return p, fmt.Errorf("%s: the cpufreq driver was loaded anew: %w", t.Name, drivers.ErrGone)
+	}
+	return p, err
+}
+
+// Read implements drivers.Driver.
+func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
+	p, err := d.policy(t)
+	if err != nil {
+		return nil, err
+	}
+	return d.read(p), nil
+}
+
+func (d *Driver) read(p cpupolicy.Policy) []param.Setting {
+	settings := make([]param.Setting, 0, len(files))
+	for _, id := range []param.ID{param.Governor, param.MinKHz, param.MaxKHz} {
+		settings = append(settings, param.Setting{ID: id, Value: d.value(p, id)})
+	}
+	return settings
+}
+
+// value reads one parameter. An empty governor is one that was never set; values in
+// angle brackets are the kernel's words for what it does not know.
+func (d *Driver) value(p cpupolicy.Policy, id param.ID) param.Value {
+	file := p.Dir + "/" + files[id]
+	text, err := d.fs.ReadString(file)
+	switch {
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.ENODEV):
+		return param.Unknown("its CPUs are offline")
+	case err != nil:
+		return param.Unknown(err.Error())
+	case text == "" && id == param.Governor:
+		return param.Absent()
+	case len(text) > 0 && text[0] == '<':
+		return param.Unknown(files[id] + " is " + strconv.Quote(text))
+	case id == param.Governor:
+		return param.Text(text)
+	}
+	khz, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || khz <= 0 {
+		return param.Unknown(fmt.Sprintf("%s is %.40q", files[id], text))
+	}
+	return param.Int(khz)
+}
+
+// Apply implements drivers.Driver.
+func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
+	p, err := d.policy(t)
+	if err != nil {
+		return nil, err
+	}
+	err = d.apply(ctx, p, cs)
+	return d.read(p), err
+}
+
+func (d *Driver) apply(ctx context.Context, p cpupolicy.Policy, cs []param.Change) error {
+	wanted := map[param.ID]param.Value{}
+	for _, c := range cs {
+		if _, ok := files[c.ID]; !ok {
+			return fmt.Errorf("%s: no parameter %s", p.Name, c.ID)
+		}
+		if !writable(c.ID, c.New) {
+			return fmt.Errorf("%s: %s cannot be set to %s: %w", p.Name, c.ID, c.New, drivers.ErrUnavailable)
+		}
+		wanted[c.ID] = c.New
+	}
+	// A request that was clamped when it was made becomes real once the limit that
+	// clamped it moves. A second pass then writes what the first found in force.
+	for pass := range 2 {
+		for _, id := range d.order(p, wanted) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := d.write(p, id, wanted[id]); err != nil {
+				return err
+			}
+		}
+		err := d.verify(p, wanted)
+		if err == nil || pass > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// writable reports whether v is a value that the kernel can be given. The value of
+// a policy that had none cannot be put back.
+func writable(id param.ID, v param.Value) bool {
+	if id == param.Governor {
+		text, ok := v.AsText()
+		return ok && text != ""
+	}
+	khz, ok := v.AsInt()
+	return ok && khz > 0
+}
+
+// order returns what is to be written: the governor, then the limits so that the
+// lower never passes the upper, which kernels before 5.4 refuse: the upper first
+// when it rises, the lower first otherwise.
+func (d *Driver) order(p cpupolicy.Policy, wanted map[param.ID]param.Value) []param.ID {
+	ids := []param.ID{param.Governor, param.MinKHz, param.MaxKHz}
+	if upper, ok := wanted[param.MaxKHz].AsInt(); ok {
+		if now, ok := d.value(p, param.MaxKHz).AsInt(); ok && upper > now {
+			ids = []param.ID{param.Governor, param.MaxKHz, param.MinKHz}
+		}
+	}
+	return slices.DeleteFunc(ids, func(id param.ID) bool { _, ok := wanted[id]; return !ok })
+}
+
+// write writes one value unless it is in force.
+func (d *Driver) write(p cpupolicy.Policy, id param.ID, v param.Value) error {
+	if d.value(p, id) == v {
+		return nil
+	}
+	err := d.fs.WriteFile(p.Dir+"/"+files[id], v.String())
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.ENODEV):
+		return fmt.Errorf("%s: set %s to %s: its CPUs are offline: %w", p.Name, files[id], v, err)
+	case errors.Is(err, syscall.EINVAL) && id == param.Governor:
+		offered, _ := d.fs.ReadString(p.Dir + "/scaling_available_governors")
+		return fmt.Errorf("%s: set %s to %s: the driver offers %s: %w", p.Name, files[id], v, offered, err)
+	}
+	return fmt.Errorf("%s: set %s to %s: %w", p.Name, files[id], v, err)
+}
+
+// verify compares what is in force with what was asked: the kernel rounds and clamps
+// without a word.
+func (d *Driver) verify(p cpupolicy.Policy, wanted map[param.ID]param.Value) error {
+	for _, s := range d.read(p) {
+		if want, ok := wanted[s.ID]; ok && s.Value != want {
+			return fmt.Errorf("%s: %s: asked for %s, the kernel has %s", p.Name, files[s.ID],
+				param.Format(s.ID, want), param.Format(s.ID, s.Value))
+		}
+	}
+	return nil
+}

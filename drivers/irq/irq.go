@@ -1,0 +1,218 @@
+// Package irq is the driver of interrupt affinity: it says which CPUs a device's
+// interrupt vectors are asked to go to (Documentation/core-api/irq/irq-affinity.rst).
+package irq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/interrupts"
+	"github.com/rdmatune/rdmatune/internal/sysfs"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// Driver implements drivers.Driver for param.IRQ. A target is a vector of a PCI
+// function ("0000:18:00.0/3"): interrupt numbers change hands when a driver is
+// bound again, and are never used as a name.
+type Driver struct{ fs sysfs.FS }
+
+// New returns the driver for the tree f.
+func New(f sysfs.FS) *Driver { return &Driver{fs: f} }
+
+var _ drivers.Driver = (*Driver)(nil)
+
+// managedNote is what is said of an interrupt that takes no affinity.
+const managedNote = "kernel-managed: the kernel places this interrupt itself"
+
+// Kind implements drivers.Driver.
+func (d *Driver) Kind() param.Kind { return param.IRQ }
+
+// Discover implements drivers.Driver.
+func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
+	wanted := map[string]map[int]bool{}
+	for _, key := range s.Targets {
+		function, index, err := interrupts.ParseKey(key)
+		if err != nil {
+			return nil, err
+		}
+		if wanted[function] == nil {
+			wanted[function] = map[int]bool{}
+		}
+		wanted[function][index] = true
+	}
+	targets := []param.Target{}
+	if len(wanted) == 0 {
+		return targets, ctx.Err()
+	}
+	rows, err := interrupts.Table(d.fs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for function, indices := range wanted {
+		incarnation := d.incarnation(function)
+		for _, v := range interrupts.Vectors(d.fs, function, rows) {
+			if indices[v.Index] {
+				targets = append(targets, param.Target{Kind: param.IRQ, Name: v.Key(), Incarnation: incarnation, Label: v.Action})
+			}
+		}
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("interrupts of %s: %w", strings.Join(s.Targets[:min(len(s.Targets), 3)], ", "), drivers.ErrUnavailable)
+	}
+	slices.SortFunc(targets, compare)
+	return targets, ctx.Err()
+}
+
+// compare orders targets by function, then by index.
+func compare(a, b param.Target) int {
+	fa, ia, _ := interrupts.ParseKey(a.Name)
+	fb, ib, _ := interrupts.ParseKey(b.Name)
+	if c := strings.Compare(fa, fb); c != 0 {
+		return c
+	}
+	return ia - ib
+}
+
+// incarnation is another one after every bind of the function's driver, which makes
+// the msi_irqs directory anew and gives all vectors their default affinity.
+func (d *Driver) incarnation(function string) string {
+	id := d.fs.Ident(interrupts.MSIDir(function))
+	if id == 0 {
+		return ""
+	}
+	boot, err := d.fs.ReadString("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return strconv.FormatUint(id, 16)
+	}
+	return boot[:min(len(boot), 8)] + "-" + strconv.FormatUint(id, 16)
+}
+
+// number returns the interrupt number that t has now.
+func (d *Driver) number(t param.Target) (int, error) {
+	function, index, err := interrupts.ParseKey(t.Name)
+	if err != nil {
+		return 0, err
+	}
+	if t.Incarnation != d.incarnation(function) {
+		return 0, fmt.Errorf("interrupt %s: its driver was bound anew: %w", t.Name, drivers.ErrGone)
+	}
+	vectors := interrupts.Vectors(d.fs, function, nil)
+	if len(vectors) == 0 {
+		rows, err := interrupts.Table(d.fs)
+		if err != nil {
+			return 0, fmt.Errorf("interrupt %s: %w: %w", t.Name, drivers.ErrGone, err)
+		}
+		vectors = interrupts.Vectors(d.fs, function, rows)
+	}
+	if index >= len(vectors) {
+		return 0, fmt.Errorf("interrupt %s: %w", t.Name, drivers.ErrGone)
+	}
+	return vectors[index].Number, nil
+}
+
+// Read implements drivers.Driver.
+func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
+	n, err := d.number(t)
+	if err != nil {
+		return nil, err
+	}
+	return []param.Setting{d.read(n)}, nil
+}
+
+// read returns the affinity asked for interrupt n. What takes the interrupt now is
+// not a value: it may follow only when the interrupt next fires.
+func (d *Driver) read(n int) param.Setting {
+	s := param.Setting{ID: param.IRQCPUs}
+	asked, managed, err := interrupts.Affinity(d.fs, n)
+	if err != nil {
+		s.Value = param.Unknown(err.Error())
+		return s
+	}
+	s.Value = param.Text(cpulist.Format(asked))
+	if managed {
+		s.Fixed, s.Note = true, managedNote
+		return s
+	}
+	if taken, ok := interrupts.Effective(d.fs, n); ok && !taken.IsSubsetOf(asked) {
+		s.Note = "effective pending: CPU " + cpulist.Format(taken) + " still takes it"
+	}
+	return s
+}
+
+// Apply implements drivers.Driver.
+func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
+	n, err := d.number(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cs {
+		if err = ctx.Err(); err == nil {
+			err = d.apply(t, n, c)
+		}
+		if err != nil {
+			break
+		}
+	}
+	now := d.read(n)
+	if errors.Is(err, drivers.ErrUnavailable) {
+		now.Fixed, now.Note = true, managedNote
+	}
+	return []param.Setting{now}, err
+}
+
+func (d *Driver) apply(t param.Target, n int, c param.Change) error {
+	list, ok := c.New.AsText()
+	set, err := cpulist.ParseKernel(list)
+	if c.ID != param.IRQCPUs || !ok || err != nil || set.IsEmpty() {
+		return fmt.Errorf("interrupt %s: cannot have %s = %s", t.Name, c.ID, c.New)
+	}
+	canonical := param.Text(cpulist.Format(set))
+	before := d.read(n)
+	if before.Value == canonical {
+		return nil
+	}
+	if before.Fixed {
+		return fmt.Errorf("interrupt %s: %s: %w", t.Name, managedNote, drivers.ErrUnavailable)
+	}
+	if err := d.fs.WriteFile(interrupts.AffinityFile(n), cpulist.Format(set)); err != nil {
+		return fmt.Errorf("interrupt %s: set affinity to %s: %w", t.Name, cpulist.Format(set), d.explain(set, err))
+	}
+	if got := d.read(n).Value; got != canonical {
+		return fmt.Errorf("interrupt %s: asked for CPUs %s, the kernel has %s", t.Name, canonical, got)
+	}
+	return nil
+}
+
+// explain adds what the kernel means by the errno of a refused affinity.
+func (d *Driver) explain(set cpulist.Set, err error) error {
+	online, onlineErr := d.online()
+	offline := onlineErr == nil && set.Intersection(online).IsEmpty()
+	switch {
+	case offline && (errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIO)):
+		return fmt.Errorf("none of the CPUs is online: %w", err)
+	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.EPERM):
+		// EIO before Linux 6.12, EPERM since. Interrupt chips without affinity say EIO too.
+		return fmt.Errorf("%s: %w: %w", managedNote, drivers.ErrUnavailable, err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("the CPUs have no interrupt vector left: %w", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", drivers.ErrGone, err)
+	}
+	return err
+}
+
+func (d *Driver) online() (cpulist.Set, error) {
+	text, err := d.fs.ReadString("/sys/devices/system/cpu/online")
+	if err != nil {
+		return cpulist.New(), err
+	}
+	return cpulist.ParseKernel(text)
+}

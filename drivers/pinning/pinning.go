@@ -1,0 +1,286 @@
+// Package pinning is the driver of CPU affinity: it says which CPUs the threads of
+// a workload's processes may run on.
+package pinning
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/procs"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// A Node is what the driver needs of the machine.
+type Node interface {
+	Procs() procs.Table
+	Self() int // rdmatune's own process id there, 0 for none
+	Affinity(tid int) (cpulist.Set, error)
+	SetAffinity(tid int, set cpulist.Set) error
+}
+
+// Named returns the processes that call themselves part of a workload in another
+// way than by their environment, such as through the transport's control sockets.
+type Named func(ctx context.Context, workload string) ([]int, error)
+
+// Driver implements drivers.Driver for param.Pinning. A target is a process: its
+// name is the process id, its incarnation the start time in clock ticks.
+type Driver struct {
+	node  Node
+	named Named
+}
+
+// New returns the driver for n. named may be nil.
+func New(n Node, named Named) *Driver { return &Driver{node: n, named: named} }
+
+var _ drivers.Driver = (*Driver)(nil)
+
+// Kind implements drivers.Driver.
+func (d *Driver) Kind() param.Kind { return param.Pinning }
+
+// Discover returns the processes of s: those that its Match describes, or, without
+// one, those that name the workload. With processes that could not be judged for
+// want of permission it returns the others and an fs.ErrPermission error.
+func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
+	table := d.node.Procs()
+	pids, err := table.PIDs()
+	if err != nil {
+		return nil, fmt.Errorf("processes: %w", err)
+	}
+	belongs, err := d.belongs(ctx, s, table)
+	if err != nil {
+		return nil, err
+	}
+	targets := []param.Target{}
+	var denied int
+	for _, pid := range pids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if pid == d.node.Self() {
+			continue
+		}
+		ok, err := belongs(pid)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			denied++
+			continue
+		case err != nil:
+			return nil, err
+		case !ok:
+			continue
+		}
+		if t, err := target(table, pid); err == nil {
+			targets = append(targets, t)
+		}
+	}
+	slices.SortFunc(targets, func(a, b param.Target) int {
+		if len(a.Name) != len(b.Name) {
+			return len(a.Name) - len(b.Name)
+		}
+		return slices.Compare([]byte(a.Name), []byte(b.Name))
+	})
+	if denied > 0 {
+		return targets, fmt.Errorf("%d processes of other users could not be examined: %w", denied, fs.ErrPermission)
+	}
+	return targets, nil
+}
+
+// belongs returns the judge of whether a process is one of s.
+func (d *Driver) belongs(ctx context.Context, s param.Scope, table procs.Table) (func(int) (bool, error), error) {
+	if !s.Match.IsEmpty() {
+		return func(pid int) (bool, error) { return table.Matches(pid, s.Match) }, nil
+	}
+	var known []int
+	if d.named != nil {
+		var err error
+		if known, err = d.named(ctx, s.Workload); err != nil {
+			return nil, fmt.Errorf("processes that name %s: %w", s.Workload, err)
+		}
+	}
+	return func(pid int) (bool, error) {
+		if slices.Contains(known, pid) {
+			return true, nil
+		}
+		env, err := table.Environ(pid)
+		if err != nil {
+			// A process that cannot be read has not named the workload to us. Its owner's
+			// transport would, by its control socket.
+			return false, nil
+		}
+		return s.Workload != "" && env["RDMATUNE_WORKLOAD"] == s.Workload, nil
+	}, nil
+}
+
+func target(table procs.Table, pid int) (param.Target, error) {
+	start, err := table.Start(pid)
+	if err != nil {
+		return param.Target{}, err
+	}
+	comm, err := table.Comm(pid)
+	if err != nil {
+		return param.Target{}, err
+	}
+	return param.Target{
+		Kind: param.Pinning, Name: strconv.Itoa(pid), Incarnation: strconv.FormatUint(start, 10), Label: comm,
+	}, nil
+}
+
+// process returns the process id of t, ErrGone when it is not that process any more.
+func (d *Driver) process(t param.Target) (int, error) {
+	pid, err := strconv.Atoi(t.Name)
+	if err != nil || pid <= 0 {
+		return 0, fmt.Errorf("%.40q is not a process id", t.Name)
+	}
+	start, err := d.node.Procs().Start(pid)
+	if errors.Is(err, procs.ErrGone) || err == nil && strconv.FormatUint(start, 10) != t.Incarnation {
+		return 0, fmt.Errorf("process %d: %w", pid, drivers.ErrGone)
+	}
+	return pid, err
+}
+
+// Read implements drivers.Driver: one setting for each thread.
+func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
+	threads, err := d.threads(t)
+	if err != nil {
+		return nil, err
+	}
+	settings := make([]param.Setting, 0, len(threads))
+	for _, th := range threads {
+		settings = append(settings, param.Setting{ID: param.PinCPUs, Index: th.Key(), Value: param.Text(cpulist.Format(th.CPUs))})
+	}
+	return settings, nil
+}
+
+func (d *Driver) threads(t param.Target) ([]procs.Thread, error) {
+	pid, err := d.process(t)
+	if err != nil {
+		return nil, err
+	}
+	threads, err := d.node.Procs().Threads(pid)
+	if errors.Is(err, procs.ErrGone) {
+		return nil, fmt.Errorf("process %d: %w", pid, drivers.ErrGone)
+	}
+	return threads, err
+}
+
+// Apply implements drivers.Driver. A thread that has ended is passed over. When all
+// changes give one set, threads born meanwhile by threads that had the old one get
+// it as well.
+func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
+	err := d.apply(ctx, t, cs)
+	now, readErr := d.Read(ctx, t)
+	return now, errors.Join(err, readErr)
+}
+
+func (d *Driver) apply(ctx context.Context, t param.Target, cs []param.Change) error {
+	wanted := make(map[string]cpulist.Set, len(cs))
+	inherited := map[string]bool{} // values that a newborn thread may have from its parent
+	for _, c := range cs {
+		list, ok := c.New.AsText()
+		set, err := cpulist.ParseKernel(list)
+		if c.ID != param.PinCPUs || !ok || err != nil || set.IsEmpty() {
+			return fmt.Errorf("process %s: thread %s: cannot have %s = %s", t.Name, c.Index, c.ID, c.New)
+		}
+		wanted[c.Index] = set
+		if old, ok := c.Old.AsText(); ok {
+			inherited[old] = true
+		}
+	}
+	// A thread that was not pinned yet may start another at any moment, which then has
+	// the old set. Each round pins what the one before missed; with everyone pinned,
+	// children inherit the new set.
+	const rounds = 8
+	for range rounds {
+		missed, err := d.round(ctx, t, wanted)
+		if err != nil {
+			return err
+		}
+		common, ok := single(wanted)
+		newborn := false
+		for _, th := range missed {
+			if ok && inherited[cpulist.Format(th.CPUs)] && !th.CPUs.Equals(common) {
+				wanted[th.Key()] = common
+				newborn = true
+			}
+		}
+		if !newborn {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %s: starts threads faster than they can be pinned", t.Name)
+}
+
+// round pins the threads of t that are in wanted, and returns the threads, as they
+// are afterwards, that are not.
+func (d *Driver) round(ctx context.Context, t param.Target, wanted map[string]cpulist.Set) ([]procs.Thread, error) {
+	threads, err := d.threads(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, th := range threads {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		set, ok := wanted[th.Key()]
+		if !ok || th.CPUs.Equals(set) {
+			continue
+		}
+		if err := d.pin(t, th, set); err != nil {
+			return nil, err
+		}
+	}
+	threads, err = d.threads(t)
+	return slices.DeleteFunc(threads, func(th procs.Thread) bool { _, ok := wanted[th.Key()]; return ok }), err
+}
+
+// single returns the one set that all entries have.
+func single(wanted map[string]cpulist.Set) (cpulist.Set, bool) {
+	var one cpulist.Set
+	first := true
+	for _, set := range wanted {
+		if !first && !set.Equals(one) {
+			return one, false
+		}
+		one, first = set, false
+	}
+	return one, !first
+}
+
+// pin sets one thread's affinity and reads it back. The start time is checked just
+// before: the id may be another thread's by now.
+func (d *Driver) pin(t param.Target, th procs.Thread, set cpulist.Set) error {
+	pid, err := d.process(t)
+	if err != nil {
+		return err
+	}
+	if start, err := d.node.Procs().ThreadStart(pid, th.TID); errors.Is(err, procs.ErrGone) || err == nil && start != th.Start {
+		return nil
+	}
+	err = d.node.SetAffinity(th.TID, set)
+	switch {
+	case errors.Is(err, procs.ErrGone):
+		return nil
+	case errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("process %d: none of the CPUs %s is online and in its cpuset: %w", pid, cpulist.Format(set), err)
+	case err != nil:
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	got, err := d.node.Affinity(th.TID)
+	switch {
+	case errors.Is(err, procs.ErrGone):
+		return nil
+	case err != nil:
+		return fmt.Errorf("process %d: %w", pid, err)
+	case !got.Equals(set):
+		return fmt.Errorf("process %d: thread %d: asked for CPUs %s, the kernel gave %s: the others are offline or not in its cpuset",
+			pid, th.TID, cpulist.Format(set), cpulist.Format(got))
+	}
+	return nil
+}
