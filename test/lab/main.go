@@ -66,6 +66,10 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
+	log := vm.Prefix(os.Stderr, "lab: ")
+	if err := vm.EnsurePackages(ctx, log, *install); err != nil {
+		return 1, err
+	}
 	tmp, err := os.MkdirTemp("", "rdmatune-lab-build-")
 	if err != nil {
 		return 1, err
@@ -88,7 +92,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	start := time.Now()
 	res, err := vm.Run(ctx, vm.Config{
 		Script: script, Files: files, Programs: programs, Out: *out,
-		Console: vm.Prefix(os.Stdout, "| "), Log: vm.Prefix(os.Stderr, "lab: "),
+		Console: vm.Prefix(os.Stdout, "| "), Log: log,
 		Install: *install, Boot: *boot, Timeout: *timeout,
 	})
 	if err != nil {

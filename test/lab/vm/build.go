@@ -20,7 +20,7 @@ func BuildRDMATune(ctx context.Context, path string) error {
 }
 
 func build(ctx context.Context, path, pkg string, env ...string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", path, pkg)
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", pkg, err, lastPart(out))

@@ -39,9 +39,10 @@ var needs = map[string]string{
 // providers is where Debian's libibverbs looks for its providers.
 const providers = "/usr/lib/x86_64-linux-gnu/libibverbs"
 
-// ensurePackages checks that everything the lab needs is installed. What is missing
-// it installs when it may and is root, and otherwise names in its error.
-func ensurePackages(ctx context.Context, log io.Writer, install bool) error {
+// EnsurePackages checks that everything the lab needs is installed. What is missing
+// it installs when it may and is root, and otherwise names in its error. Run calls it;
+// a caller that compiles something first calls it before.
+func EnsurePackages(ctx context.Context, log io.Writer, install bool) error {
 	missing, err := missingPackages()
 	if err != nil || len(missing) == 0 {
 		return err

@@ -127,7 +127,7 @@ type machine struct {
 
 // prepare makes everything that a boot needs; done removes what only this boot needs.
 func prepare(ctx context.Context, c Config, out string) (m machine, done func(), err error) {
-	if err := ensurePackages(ctx, c.Log, c.Install); err != nil {
+	if err := EnsurePackages(ctx, c.Log, c.Install); err != nil {
 		return m, nil, err
 	}
 	k, err := findKernel(ctx, c.Log, c.Install)
@@ -138,10 +138,10 @@ func prepare(ctx context.Context, c Config, out string) (m machine, done func(),
 	if err != nil {
 		return m, nil, err
 	}
-	done = func() { _ = os.RemoveAll(tmp) } // a leftover in the temporary directory is no failure of the run
+	remove := func() { _ = os.RemoveAll(tmp) } // a leftover in the temporary directory is no failure of the run
 	defer func() {
 		if err != nil {
-			done()
+			remove()
 		}
 	}()
 	m = machine{
@@ -164,7 +164,7 @@ func prepare(ctx context.Context, c Config, out string) (m machine, done func(),
 	if err := writeInitramfs(ctx, m.initramfs, c, k, guest); err != nil {
 		return m, nil, fmt.Errorf("initial file system: %w", err)
 	}
-	return m, done, nil
+	return m, remove, nil
 }
 
 // exitCode reads what the guest wrote to its exit port.
