@@ -1,0 +1,73 @@
+# From a spec to the hardware and back, under traffic: a benchmark runs over the wire
+# between the two soft RoCE devices, rdmatune tunes the node and switches the
+# benchmark's connection in the middle, and takes everything back in the end. What the
+# kernel says is compared with what rdmatune promised; rdmatune's own word counts
+# nowhere.
+set -u
+failed=0
+log() { echo "e2e: $*"; }
+check() { # NAME WANT GOT
+	if [ "$2" = "$3" ]; then log "ok: $1: $3"; else log "FAILED: $1: want '$2', got '$3'"; failed=1; fi
+}
+die() { log "FAILED: $*"; tail -n 20 "$OUT"/*.log; exit 1; }
+until_true() { # WHAT COMMAND... : for at most two minutes
+	what=$1; shift; tries=0
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries + 1)); [ $tries -lt 1200 ] || die "$what: not within two minutes"
+		sleep 0.1
+	done
+}
+
+freq=/sys/devices/system/cpu/cpufreq/policy2
+irqs=$(ls /sys/class/net/eth1/device/msi_irqs)
+masks() { for i in $irqs; do cat /proc/irq/$i/smp_affinity_list; done | xargs; }
+limits() { echo $(cat $freq/scaling_governor $freq/scaling_min_freq $freq/scaling_max_freq); }
+usecs() { ethtool -c eth1 | awk '/^rx-usecs:/ { print $2 }'; }
+threads() { for t in /proc/$1/task/*; do taskset -pc "${t##*/}" | sed 's/.*: //'; done | sort -u | xargs; }
+qps() { rdma res show qp | grep "pid $1 " | grep 'type RC' | grep 'state RTS'; }
+qpns() { qps "$1" | sed 's/.*lqpn \([0-9]*\).*/\1/' | sort -n | xargs; }
+
+before_masks=$(masks) before_limits=$(limits) before_usecs=$(usecs)
+
+rdmatune bench serve --device rxe0 --listen 10.77.0.1:18600 > "$OUT/serve.log" 2>&1 &
+server=$!
+until_true "the server listens" sh -c 'ss -tln | grep -q :18600'
+rdmatune bench connect 10.77.0.1:18600 --device rxe1 --workload bench --sizes 8B,4KiB,64KiB \
+	--duration 60s --json > "$OUT/bench.json" 2> "$OUT/connect.log" &
+client=$!
+until_true "the client is connected" sh -c "rdma res show qp | grep 'pid $client ' | grep -q 'state RTS'"
+before_threads=$(threads $client) before_qpns=$(qpns $client)
+# The first messages must be on the old path, or nothing is switched under traffic.
+sent() { cat /sys/class/net/eth1/statistics/tx_packets; }
+start=$(sent)
+moving() { [ "$(sent)" -gt $((start + 500)) ]; }
+until_true "traffic on the wire" moving
+
+rdmatune validate e2e.hcl > "$OUT/validate.log" 2>&1; check "validate's exit code" 0 $?
+rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan.log" 2>&1; check "plan's exit code" 2 $?
+check "plan changes nothing" "$before_limits / $before_masks / $before_usecs" "$(limits) / $(masks) / $(usecs)"
+rdmatune apply e2e.hcl --auto-approve > "$OUT/apply.log" 2>&1; check "apply's exit code" 0 $?
+
+check "the client's threads" 2 "$(threads $client)"
+check "cpufreq" "performance 2200000 2200000" "$(limits)"
+check "interrupts" "3 3 3" "$(masks)"
+check "rx-usecs" 0 "$(usecs)"
+kill -0 $client || die "the client ended early"
+after_qpns=$(qpns $client)
+[ -n "$after_qpns" ] && [ "$after_qpns" != "$before_qpns" ]
+check "queue pairs were replaced ($before_qpns -> $after_qpns)" 0 $?
+
+rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan2.log" 2>&1; check "second plan's exit code" 0 $?
+grep -q 'No changes\.' "$OUT/plan2.log"; check "second plan says so" 0 $?
+
+rdmatune destroy --auto-approve e2e.hcl > "$OUT/destroy.log" 2>&1; check "destroy's exit code" 0 $?
+check "cpufreq again" "$before_limits" "$(limits)"
+check "interrupts again" "$before_masks" "$(masks)"
+check "rx-usecs again" "$before_usecs" "$(usecs)"
+kill -0 $client || die "the client ended early"
+check "the client's threads again" "$before_threads" "$(threads $client)"
+
+wait $client; check "the client's exit code" 0 $?
+kill -INT $server; wait $server; check "the server's exit code" 0 $?
+check "queue pairs left" "" "$(rdma res show qp | grep 'type RC')"
+exit $failed
