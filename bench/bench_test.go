@@ -3,21 +3,12 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/rdmatune/rdmatune/drivers/verbs/control"
-	"github.com/rdmatune/rdmatune/measure"
 )
 
 func TestCountIsExact(t *testing.T) {
@@ -351,124 +342,6 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestHostileClients checks what a server refuses, and that it says so before it makes
-// any buffer of the client's size.
-func TestHostileClients(t *testing.T) {
-	hello := func(sizes ...int64) controlMsg {
-		return controlMsg{Kind: kindHello, Version: version, Sizes: sizes}
-	}
-	long := hello(8)
-	long.Workload = strings.Repeat("x", maxName+1)
-	old := hello(8)
-	old.Version = 99
-	for _, tt := range []struct {
-		name string
-		msgs []any // controlMsg or []byte
-		want string
-	}{
-		{"nothing like it", []any{[]byte("GET / HTTP/1.1\r\n\r\n")}, "no control message"},
-		{"empty", []any{[]byte{}}, "no control message"},
-		{"version", []any{old}, "version 99"},
-		{"size", []any{hello(1 << 40)}, "size of 1099511627776 bytes"},
-		{"negative size", []any{hello(-1)}, "size of -1"},
-		{"no sizes", []any{hello()}, "0 message sizes"},
-		{"long name", []any{long}, "name is longer"},
-		{"wrong kind", []any{controlMsg{Kind: kindResult}}, `"result" where`},
-		{"test message first", []any{hello(8), make([]byte, 8)}, "before the first block"},
-		{"block", []any{hello(8), controlMsg{Kind: kindBlock, Index: 1}}, "size number 1 of 1"},
-		{"negative block", []any{hello(8), controlMsg{Kind: kindBlock, Index: -1}}, "size number -1 of 1"},
-		{"hello twice", []any{hello(8), hello(8)}, `"hello" where`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cl, sv := newPipe()
-			served := serve(t, sv)
-			c := codec{send: toServer, recv: toClient}
-			for _, m := range tt.msgs {
-				msg, ok := m.([]byte)
-				if !ok {
-					var err error
-					if msg, err = c.encode(m.(controlMsg)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := cl.Send(t.Context(), msg); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if s := <-served; s.Err == nil || !strings.Contains(s.Err.Error(), tt.want) {
-				t.Errorf("error %v, want one with %q", s.Err, tt.want)
-			}
-		})
-	}
-}
-
-func TestRefusalReachesTheClient(t *testing.T) {
-	cl, sv := newPipe()
-	go serveOne(t.Context(), sv, "soft1", true)
-	_, err := Client(t.Context(), cl, Options{Sizes: []int64{8}, Count: 1})
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "busy") {
-		t.Errorf("error %v, want refused as busy", err)
-	}
-}
-
-func TestServe(t *testing.T) {
-	conns := make(chan Conn)
-	accept := func(ctx context.Context) (Conn, error) {
-		select {
-		case c := <-conns:
-			return c, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var ended []string
-	done := make(chan error)
-	go func() {
-		done <- Serve(ctx, accept, ServeOptions{Clients: 2, OnClient: func(s Served) {
-			ended = append(ended, fmt.Sprintf("%s: %v", s.Workload, s.Err))
-		}})
-	}()
-	dial := func() *pipe {
-		cl, sv := newPipe()
-		conns <- sv
-		return cl
-	}
-	for i := range 3 {
-		rep, err := Client(t.Context(), dial(), Options{Sizes: []int64{8, 16}, Count: 5, Workload: fmt.Sprint("w", i)})
-		if err != nil || !rep.OK() {
-			t.Errorf("client %d: %+v, %v", i, rep, err)
-		}
-	}
-	idle := dial() // is ended with the server
-	c := codec{send: toServer, recv: toClient}
-	hello, err := c.encode(controlMsg{Kind: kindHello, Version: version, Workload: "idle", Sizes: []int64{8}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := idle.Send(t.Context(), hello); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := idle.Recv(t.Context(), make([]byte, maxControl)); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if len(ended) != 4 || ended[0] != "w0: <nil>" || ended[3] != "idle: context canceled" {
-		t.Errorf("ended: %q", ended)
-	}
-	if _, err := idle.Recv(t.Context(), make([]byte, 8)); !errors.Is(err, io.EOF) {
-		t.Errorf("the idle client's connection: %v, want closed", err)
-	}
-	broken := errors.New("no more")
-	err = Serve(t.Context(), func(context.Context) (Conn, error) { return nil, broken }, ServeOptions{})
-	if !errors.Is(err, broken) {
-		t.Errorf("error %v, want accept's", err)
-	}
-}
-
 func TestLoop(t *testing.T) {
 	cl, sv := newPipe()
 	give := func(c Conn, err error) func(context.Context) (Conn, error) {
@@ -513,60 +386,4 @@ func TestNothingIsAllocatedPerMessage(t *testing.T) {
 		t.Error(err)
 	}
 	<-served
-}
-
-func TestReport(t *testing.T) {
-	fast, slow := measure.New(), measure.New()
-	for i := range 100 {
-		fast.Record(time.Duration(2000+i) * time.Nanosecond)
-	}
-	slow.Record(1500 * time.Microsecond)
-	rep := Report{
-		Workload: "allreduce", Device: "mlx5_0", Simulated: true, Warmup: 100, Complete: true,
-		Sizes: []Size{
-			{Size: 8, Sent: 200, Latency: fast},
-			{Size: 65_536, Sent: 101, Counts: Counts{1, 2, 3, 4}, Latency: slow},
-			{Size: 1 << 20, Latency: measure.New()},
-		},
-		Unknown: 1,
-		Switches: []control.Switch{{
-			Generation: 3, Outcome: control.Switched, Held: 5, Drained: 2, Pause: 1200 * time.Microsecond,
-			When: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
-		}},
-	}
-	var text bytes.Buffer
-	if err := rep.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "report.txt", text.Bytes())
-	js, err := json.MarshalIndent(rep, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "report.json", append(js, '\n'))
-	if rep.OK() {
-		t.Error("a report with lost messages is OK")
-	}
-	empty, err := json.Marshal(Report{})
-	if err != nil || !bytes.Contains(empty, []byte(`"sizes":[],`)) || !bytes.Contains(empty, []byte(`"switches":[]`)) {
-		t.Errorf("an empty report is %s, error %v", empty, err)
-	}
-}
-
-// golden compares with testdata/name; with UPDATE_GOLDEN=1 it writes the file.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"os"
@@ -38,13 +39,15 @@ func TestEndToEnd(t *testing.T) {
 	}
 	checkBench(t, filepath.Join(res.OutDir, "bench.json"))
 
-	// The lock is the only thing in this run that asks for 2.2 GHz and stays there:
-	// with the limits wide open again, the governor ends anywhere. So the state must be
-	// on CPU 2's port, and no other may follow it until the limits were restored, which
-	// the script has checked by then.
-	locked := byte(slices.Index(vm.Frequencies, 2_200_000))
-	if !slices.Contains(res.PStates[2], locked) {
-		t.Errorf("CPU 2: the hardware got P-states %v, never %d", res.PStates[2], locked)
+	// The script's marks stand where apply had ended and where destroy began. From one
+	// to the other the hardware must be in the locked state.
+	writes, locked := res.PStates[2], byte(slices.Index(vm.Frequencies, 2_200_000))
+	applied, destroyed := bytes.IndexByte(writes, 0xa1), bytes.IndexByte(writes, 0xa2)
+	if applied < 1 || destroyed < applied {
+		t.Fatalf("CPU 2: the script's marks are not in the P-states %x", writes)
+	}
+	if writes[applied-1] != locked || len(bytes.Trim(writes[applied+1:destroyed], string(rune(locked)))) > 0 {
+		t.Errorf("CPU 2: the hardware got P-states %x; want %x before a1, and nothing else until a2", writes, locked)
 	}
 }
 

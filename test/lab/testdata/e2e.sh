@@ -27,6 +27,10 @@ threads() { for t in /proc/$1/task/*; do taskset -pc "${t##*/}" | sed 's/.*: //'
 qps() { rdma res show qp | grep "pid $1 " | grep 'type RC' | grep 'state RTS'; }
 qpns() { qps "$1" | sed 's/.*lqpn \([0-9]*\).*/\1/' | sort -n | xargs; }
 
+# mark puts a byte, in octal, into the host's record of CPU 2's P-state port (0x5a2), so
+# that the host can tell what the kernel wrote before and after.
+mark() { printf "\\$1" | dd of=/dev/port bs=1 seek=1442 conv=notrunc 2> /dev/null; }
+
 before_masks=$(masks) before_limits=$(limits) before_usecs=$(usecs)
 
 rdmatune bench serve --device rxe0 --listen 10.77.0.1:18600 > "$OUT/serve.log" 2>&1 &
@@ -47,6 +51,7 @@ rdmatune validate e2e.hcl > "$OUT/validate.log" 2>&1; check "validate's exit cod
 rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan.log" 2>&1; check "plan's exit code" 2 $?
 check "plan changes nothing" "$before_limits / $before_masks / $before_usecs" "$(limits) / $(masks) / $(usecs)"
 rdmatune apply e2e.hcl --auto-approve > "$OUT/apply.log" 2>&1; check "apply's exit code" 0 $?
+mark 241
 
 check "the client's threads" 2 "$(threads $client)"
 check "cpufreq" "performance 2200000 2200000" "$(limits)"
@@ -60,6 +65,7 @@ check "queue pairs were replaced ($before_qpns -> $after_qpns)" 0 $?
 rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan2.log" 2>&1; check "second plan's exit code" 0 $?
 grep -q 'No changes\.' "$OUT/plan2.log"; check "second plan says so" 0 $?
 
+mark 242
 rdmatune destroy --auto-approve e2e.hcl > "$OUT/destroy.log" 2>&1; check "destroy's exit code" 0 $?
 check "cpufreq again" "$before_limits" "$(limits)"
 check "interrupts again" "$before_masks" "$(masks)"

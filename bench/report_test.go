@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/measure"
+)
+
+func TestReport(t *testing.T) {
+	fast, slow := measure.New(), measure.New()
+	for i := range 100 {
+		fast.Record(time.Duration(2000+i) * time.Nanosecond)
+	}
+	slow.Record(1500 * time.Microsecond)
+	rep := Report{
+		Workload: "allreduce", Device: "mlx5_0", Simulated: true, Warmup: 100, Complete: true,
+		Sizes: []Size{
+			{Size: 8, Sent: 200, Latency: fast},
+			{Size: 65_536, Sent: 101, Counts: Counts{1, 2, 3, 4}, Latency: slow},
+			{Size: 1 << 20, Latency: measure.New()},
+		},
+		Unknown: 1,
+		Switches: []control.Switch{{
+			Generation: 3, Outcome: control.Switched, Held: 5, Drained: 2, Pause: 1200 * time.Microsecond,
+			When: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
+		}},
+	}
+	var text bytes.Buffer
+	if err := rep.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.txt", text.Bytes())
+	js, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.json", append(js, '\n'))
+	if rep.OK() {
+		t.Error("a report with lost messages is OK")
+	}
+	empty, err := json.Marshal(Report{})
+	if err != nil || !bytes.Contains(empty, []byte(`"sizes":[],`)) || !bytes.Contains(empty, []byte(`"switches":[]`)) {
+		t.Errorf("an empty report is %s, error %v", empty, err)
+	}
+}
+
+// golden compares with testdata/name; with UPDATE_GOLDEN=1 it writes the file.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") == "1" {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
