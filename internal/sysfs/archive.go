@@ -54,7 +54,9 @@ func readArchive(r io.Reader) (*Mem, error) {
 		h, err := tr.Next()
 		switch {
 		case err == io.EOF && lr.N > 0:
-			return m, nil
+			// The checksum stands behind the archive's own end.
+			_, err := io.Copy(io.Discard, lr)
+			return m, err
 		case lr.N <= 0:
 			return nil, fmt.Errorf("archive unpacks to more than %d MiB", maxArchiveBytes>>20)
 		case err != nil:
