@@ -181,10 +181,10 @@ func (d *DB) write(ctx context.Context, e Experiment) error {
 	exec("INSERT INTO experiments VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, e.Time.UnixNano(), string(e.Kind), e.Workload,
 		string(e.Status), e.Error, int64(e.Duration), string(node), e.Device, e.Simulated, e.SpecRoot, e.SpecDigest, e.GitCommit, e.Version)
 	for _, s := range e.Settings {
-		exec("INSERT INTO settings VALUES (?,?,?,?,?)", e.ID, s.Address, s.Attr, s.Before, s.Value)
+		exec("INSERT OR REPLACE INTO settings VALUES (?,?,?,?,?)", e.ID, s.Address, s.Attr, s.Before, s.Value)
 	}
 	for _, s := range e.Sizes {
-		exec("INSERT INTO sizes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, s.Size, s.Warmup, s.N, s.P50, s.P99, s.Max,
+		exec("INSERT OR REPLACE INTO sizes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, s.Size, s.Warmup, s.N, s.P50, s.P99, s.Max,
 			s.Lost, s.Duplicated, s.Reordered, s.Corrupted, s.Histogram)
 	}
 	for _, s := range e.Switches {

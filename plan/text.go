@@ -47,13 +47,16 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	}
 	writeNotes(&b, "Pending (decided, but not possible now):", p.Pending, st)
 	writeNotes(&b, "Notes:", p.Notes, st)
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
 	switch s := p.Summary(); {
 	case p.Errored():
-		b.WriteString("\n" + st.paint("1", "The plan has errors and cannot be applied.") + "\n")
+		b.WriteString(st.paint("1", "The plan has errors and cannot be applied.") + "\n")
 	case p.Empty():
 		b.WriteString(st.paint("1;32", "No changes.") + " The node and its connections are as the spec wants them.\n")
 	default:
-		fmt.Fprintf(&b, "\n%s %d to change, %d to replace, %d to restore.\n", st.paint("1", "Plan:"), s.Change, s.Replace, s.Restore)
+		fmt.Fprintf(&b, "%s %d to change, %d to replace, %d to restore.\n", st.paint("1", "Plan:"), s.Change, s.Replace, s.Restore)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -68,7 +71,12 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 	} else if first.target.Label != "" {
 		head += " (" + first.target.Label + ")"
 	}
-	fmt.Fprintf(b, "\n  %s\n", st.paint("1", "# "+head+" "+verbs[first.action]))
+	head = "# " + head + " " + verbs[first.action]
+	origin := first.changes[0].Origin
+	if origin != "" {
+		head += " (" + origin + ")"
+	}
+	fmt.Fprintf(b, "\n  %s\n", st.paint("1", head))
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 0, 1, ' ', 0)
 	var codes []string
@@ -88,7 +96,7 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 				shown = ""
 			}
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s -> %s\t%s\n", symbols[action], shown, l.name,
-				param.Format(l.id, l.old), param.Format(l.id, l.new), remarks(g, l, k == 0 && len(groups) > 1))
+				param.Format(l.id, l.old), param.Format(l.id, l.new), remarks(g, l, k == 0 && len(groups) > 1, origin))
 		}
 	}
 	tw.Flush()
@@ -101,7 +109,7 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 }
 
 // remarks is the comment behind a changed attribute.
-func remarks(g group, l line, withLabel bool) string {
+func remarks(g group, l line, withLabel bool, origin string) string {
 	var parts []string
 	if withLabel && g.target.Label != "" {
 		parts = append(parts, g.target.Label)
@@ -115,7 +123,7 @@ func remarks(g group, l line, withLabel bool) string {
 	if l.disrupt != param.None && l.disrupt != "" {
 		parts = append(parts, string(l.disrupt))
 	}
-	if l.origin != "" {
+	if l.origin != origin {
 		parts = append(parts, l.origin)
 	}
 	if len(parts) == 0 {
@@ -144,5 +152,4 @@ func writeNotes(b *strings.Builder, title string, notes []Note, st Style) {
 		fmt.Fprintf(b, "  %s%s: %s\n", notes[i].Address, more, notes[i].Reason)
 		i = j
 	}
-	b.WriteByte('\n')
 }

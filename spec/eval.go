@@ -298,7 +298,7 @@ func (e *evaluator) expr(x hcl.Expression, in *instance) cty.Value {
 		default:
 			sort.Strings(roots)
 			e.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown name",
-				Detail:  fmt.Sprintf("%q is not a name here; there are %s.%s", root, strings.Join(roots, ", "), suggest(root, roots)),
+				Detail:  fmt.Sprintf("%q is not a name here; there are %s%s.", root, strings.Join(roots, ", "), suggest(root, roots)),
 				Subject: t.SourceRange().Ptr()})
 		}
 	}

@@ -128,7 +128,6 @@ func (e *evaluator) nodeEvidence(x hcl.Expression) string {
 // explain adds to a diagnostic of HCL's own what the node has: names near a
 // misspelt one, and why a fact is null.
 func (e *evaluator) explain(d *hcl.Diagnostic, x hcl.Expression, ctx *hcl.EvalContext, in *instance) {
-	d.Detail = strings.ReplaceAll(d.Detail, "?.", "?") // HCL ends a function's message with a stop
 	for _, t := range x.Variables() {
 		for i := 1; i < len(t); i++ {
 			name, ok := step(t, i)
@@ -150,7 +149,7 @@ func (e *evaluator) explain(d *hcl.Diagnostic, x hcl.Expression, ctx *hcl.EvalCo
 			if len(names) > 0 && len(names) <= 40 {
 				have = "; there are " + strings.Join(names, ", ")
 			}
-			d.Detail = strings.TrimSuffix(d.Detail, ".") + fmt.Sprintf(". %s has no %q%s.%s", traversalText(t[:i]), name, have, suggest(name, names))
+			d.Detail = strings.TrimSuffix(d.Detail, ".") + fmt.Sprintf(". %s has no %q%s%s.", traversalText(t[:i]), name, have, suggest(name, names))
 			return
 		}
 	}

@@ -114,7 +114,7 @@ func (r *resolver) policy(p node.Policy) (TargetWant, *fault) {
 	if g := r.text("frequency_lock.governor"); g != "" {
 		rng := r.place("frequency_lock.governor")
 		if len(p.Governors) > 0 && !slices.Contains(p.Governors, g) {
-			return TargetWant{}, &fault{rng, "No such governor", fmt.Sprintf("has no governor %q.%s", g, suggest(g, p.Governors)),
+			return TargetWant{}, &fault{rng, "No such governor", fmt.Sprintf("has no governor %q%s.", g, suggest(g, p.Governors)),
 				"scaling_available_governors = " + strings.Join(p.Governors, " ")}
 		}
 		t.Settings = append(t.Settings, Setting{Setting: param.Setting{ID: param.Governor, Value: param.Text(g)}, Range: rng})

@@ -267,7 +267,7 @@ func parseNearOptions(v cty.Value) (nearOptions, error) {
 		case contains(known, name):
 			err = fmt.Errorf("found %s", describe(opt))
 		default:
-			return o, fmt.Errorf("there is no option %q; there are %s.%s", name, quoteAll(known), suggest(name, known))
+			return o, fmt.Errorf("there is no option %q; there are %s%s", name, quoteAll(known), suggest(name, known))
 		}
 		if err != nil {
 			return o, fmt.Errorf("option %s: %w", name, err)

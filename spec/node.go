@@ -28,7 +28,7 @@ func missingDevice(f *node.Facts, name string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("this node has no RDMA device %q: it has none at all (/sys/class/infiniband is empty or absent)", name)
 	}
-	return fmt.Errorf("this node has no RDMA device %q; it has %s.%s", name, strings.Join(names, ", "), suggest(name, names))
+	return fmt.Errorf("this node has no RDMA device %q; it has %s%s", name, strings.Join(names, ", "), suggest(name, names))
 }
 
 // set reads a CPU list of the facts; unknown is the empty set.

@@ -77,7 +77,7 @@ func resolveVariables(decl map[string]*variable, o Options) (map[string]cty.Valu
 		v, ok := decl[name]
 		if !ok {
 			diags = diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value for undeclared variable",
-				Detail: fmt.Sprintf("%s gives a value for %q, which no variable block declares.%s", from, name, suggest(name, sortedKeys(decl))), Subject: at})
+				Detail: fmt.Sprintf("%s gives a value for %q, which no variable block declares%s.", from, name, suggest(name, sortedKeys(decl))), Subject: at})
 			return
 		}
 		conv, err := convert.Convert(val, v.typ)
@@ -173,7 +173,7 @@ func varFiles(o Options) map[string]*hcl.File {
 	return files
 }
 
-// suggest returns ` Did you mean "X"?` for the nearest of names, or "" when none is near.
+// suggest returns ` (did you mean "X"?)` for the nearest of names, or "" when none is near.
 func suggest(given string, names []string) string {
 	best, bestDist := "", 0
 	for _, n := range names {
@@ -185,5 +185,5 @@ func suggest(given string, names []string) string {
 	if best == "" {
 		return ""
 	}
-	return fmt.Sprintf(" Did you mean %q?", best)
+	return fmt.Sprintf(" (did you mean %q?)", best)
 }

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmatune/rdmatune/apply"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// applyFlags are the flags of apply and destroy.
+type applyFlags struct {
+	autoApprove bool
+	asJSON      bool
+	replace     bool
+	force       bool
+}
+
+func newApply(o *options) *cobra.Command {
+	var f specFlags
+	var a applyFlags
+	cmd := &cobra.Command{
+		Use:   "apply " + specArg,
+		Short: "Make the node and its connections as a spec wants them",
+		Long: `Show the plan, ask, and carry it out: journal the originals, write, read back,
+switch live connections once and drained, and record the experiment. When a write
+is refused, that workload's changes are rolled back. Without an argument the
+directory's *.hcl files are the spec.
+
+Exit codes: 0 done or nothing to do, 1 error, 4 rolled back, 5 a rollback that
+could not finish.`,
+		Example: `  rdmatune apply node.hcl
+  rdmatune apply --auto-approve
+  rdmatune apply --node sim:small --auto-approve node.hcl`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sp, _, err := o.load(args, f, false)
+			if err != nil {
+				return err
+			}
+			return o.change(cmd.Context(), sp, experiment.Apply, a)
+		},
+	}
+	f.register(cmd)
+	a.register(cmd)
+	cmd.Flags().BoolVar(&a.replace, "replace", false, "apply also when the node is tuned by another spec, whose settings are then restored")
+	return cmd
+}
+
+func newDestroy(o *options) *cobra.Command {
+	var a applyFlags
+	cmd := &cobra.Command{
+		Use:   "destroy",
+		Short: "Restore every original that apply has changed",
+		Long: `Put back the original of everything that rdmatune manages on this node, and
+switch connections back. A value that somebody else has changed since is left
+alone and reported, unless --force is given.`,
+		Example: `  rdmatune destroy
+  rdmatune destroy --auto-approve --force`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.change(cmd.Context(), nil, experiment.Destroy, a)
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().BoolVar(&a.force, "force", false, "restore also what somebody else has changed since")
+	return cmd
+}
+
+func (a *applyFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.autoApprove, "auto-approve", false, "do not ask")
+	cmd.Flags().BoolVar(&a.asJSON, "json", false, "print the result as one JSON document (needs --auto-approve)")
+}
+
+// change plans under the node's lock, asks, and carries the plan out.
+func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kind, a applyFlags) (err error) {
+	if a.asJSON && !a.autoApprove {
+		return errors.New("--json needs --auto-approve: there is nowhere to ask")
+	}
+	s, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	lock, err := state.Acquire(s.node.RunDir(), state.Owner{
+		PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	p, err := s.makePlan(ctx, sp, a.force)
+	if err != nil {
+		return err
+	}
+	if sp != nil {
+		if err := apply.CheckRoot(p.doc, sp.Root, a.replace); err != nil {
+			return err
+		}
+	}
+	if !a.asJSON || p.plan == nil {
+		if err := o.show(p, a.asJSON); err != nil {
+			return err
+		}
+	} else if p.plan.Errored() {
+		return o.show(p, true)
+	}
+	if !p.plan.Empty() && !a.autoApprove {
+		if err := confirm(ctx, kind); err != nil {
+			return err
+		}
+	}
+	return o.carryOut(ctx, s, p, kind, a)
+}
+
+// confirm asks for a yes on the terminal.
+func confirm(ctx context.Context, kind experiment.Kind) error {
+	question := "\nDo you want to perform these actions?\n"
+	if kind == experiment.Destroy {
+		question = "\nDo you want to restore the originals?\n"
+	}
+	printf(os.Stdout, "%s  Only 'yes' will be accepted to approve.\n\n  Enter a value: ", question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // an end of input is a no
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+	case text := <-answer:
+		if text == "yes" {
+			printf(os.Stdout, "\n")
+			return nil
+		}
+	}
+	printf(os.Stdout, "\nCancelled. Nothing was changed.\n")
+	return exitCode(exitError)
+}
+
+// carryOut runs the plan and says how it went.
+func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind experiment.Kind, a applyFlags) (err error) {
+	r := &apply.Runner{Drivers: s.drivers, StateDir: s.node.StateDir(), Experiment: s.describe(kind, p), Switches: s.switches}
+	if !p.plan.Empty() {
+		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.DB.Close()) }()
+	}
+	if !a.asJSON {
+		r.Progress = progress
+	}
+	res, err := r.Run(ctx, p.plan, p.doc)
+	if a.asJSON {
+		if jsonErr := writeResult(res, p.plan, r.Experiment.ID); jsonErr != nil {
+			return jsonErr
+		}
+	} else {
+		report(res, p.plan, kind, r.Experiment.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if code := res.ExitCode(); code != exitOK {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// describe is the experiment's record before anything has happened.
+func (s *session) describe(kind experiment.Kind, p *planning) experiment.Experiment {
+	now := time.Now()
+	e := experiment.Experiment{
+		ID: experiment.NewID(now), Time: now.UTC(), Kind: kind, Version: spec.Version,
+		Simulated: s.node.Kind() == node.Simulated, Node: s.identity(p.facts, ""),
+	}
+	if p.spec != nil {
+		e.SpecRoot, e.SpecDigest, e.GitCommit = p.spec.Root, p.spec.Digest, gitCommit(p.spec.Root)
+	} else {
+		e.SpecRoot = p.doc.SpecRoot
+	}
+	return e
+}
+
+// identity is the node as an experiment records it, with the driver and firmware of
+// a device.
+func (s *session) identity(f *node.Facts, device string) experiment.Node {
+	text := func(p *string) string {
+		if p == nil {
+			return ""
+		}
+		return *p
+	}
+	n := experiment.Node{Ref: s.node.Ref(), Hostname: text(f.Hostname), Kernel: text(f.Kernel), BootID: s.bootID, Virtualised: text(f.Virtualised)}
+	for _, r := range f.RDMA {
+		if r.Name == device {
+			n.Driver, n.Firmware = text(r.Driver), text(r.Firmware)
+		}
+	}
+	return n
+}
+
+// switches returns what the processes of a workload report of a generation's switches.
+func (s *session) switches(ctx context.Context, workload string, generation uint64) []experiment.Switch {
+	list, err := control.List(ctx, s.node.RunDir())
+	if err != nil {
+		return nil // the switch itself has been reported; this is its statistics
+	}
+	var out []experiment.Switch
+	for _, p := range list {
+		if p.Workload != workload {
+			continue
+		}
+		for _, c := range p.Conns {
+			for _, w := range c.Switches {
+				if w.Generation == generation {
+					out = append(out, experiment.Switch{Workload: workload, PID: p.Pid, Connection: strconv.FormatUint(c.ID, 10), Generation: w.Generation,
+						Outcome: w.Outcome, Pause: w.Pause, Drained: int64(w.Drained), Held: int64(w.Held)})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// gitCommit is the commit of the spec's repository, with "-dirty" when its tree
+// differs, and "" when there is none.
+func gitCommit(root string) string {
+	dir := root
+	if st, err := os.Stat(root); err == nil && !st.IsDir() {
+		dir = filepath.Dir(root)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	git := func(args ...string) (string, error) {
+		// Hooks and monitors of a repository are not run: this may be root.
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir, "-c", "core.fsmonitor=false"}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	commit, err := git("rev-parse", "--verify", "HEAD")
+	if err != nil {
+		return ""
+	}
+	if changes, err := git("status", "--porcelain", "--", "."); err != nil || changes != "" {
+		commit += "-dirty"
+	}
+	return commit
+}
+
+// progress prints what became of each target.
+func progress(e apply.Event) {
+	switch e.Step {
+	case apply.Written:
+		printf(os.Stdout, "[%d/%d] %s: %s (%s)\n", e.Done, e.Total, e.Address, e.Detail, e.Took.Round(10*time.Microsecond))
+	case apply.Deferred, apply.Skipped:
+		printf(os.Stdout, "[%d/%d] %s: %s: %s\n", e.Done, e.Total, e.Address, e.Step, e.Detail)
+	case apply.Failed:
+		printf(os.Stderr, "[%d/%d] %s: failed: %s\n", e.Done, e.Total, e.Address, e.Detail)
+	case apply.RollingBack:
+		printf(os.Stderr, "%s: rolling back: %s\n", e.Address, e.Detail)
+	}
+}
+
+// report sums the run up for a person.
+func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
+	for _, n := range r.Pending {
+		printf(os.Stdout, "Pending: %s: %s\n", n.Address, n.Reason)
+	}
+	for _, err := range r.Failures {
+		printf(os.Stderr, "\nError: %v\n", err)
+	}
+	for _, w := range r.RolledBack {
+		printf(os.Stderr, "Rolled back: workload.%s is as it was before this run.\n", w)
+	}
+	for _, err := range r.Unrestored {
+		printf(os.Stderr, "\nError: %v\n  The original is kept in the journal. Mend the cause and run rdmatune destroy, or apply again.\n", err)
+	}
+	if r.Interrupted {
+		printf(os.Stderr, "\nInterrupted: what was done stays and is recorded; apply again to go on, or destroy to undo.\n")
+	}
+	if p.Empty() {
+		return
+	}
+	switch {
+	case r.ExitCode() != apply.ExitDone:
+		printf(os.Stdout, "\nIncomplete: %d of %d targets changed. Experiment %s.\n", r.Applied, targets(p), id)
+	case kind == experiment.Destroy:
+		printf(os.Stdout, "\nDestroy complete! %d targets restored. Experiment %s.\n", r.Applied, id)
+	default:
+		s := p.Summary()
+		printf(os.Stdout, "\nApply complete! %d changed, %d replaced, %d restored. Experiment %s.\n", s.Change, s.Replace, s.Restore, id)
+	}
+}
+
+func targets(p *plan.Plan) int {
+	s := p.Summary()
+	return s.Change + s.Replace + s.Restore
+}
+
+// writeResult prints the result of a run as JSON.
+func writeResult(r apply.Result, p *plan.Plan, id string) error {
+	texts := func(errs []error) []string {
+		out := []string{}
+		for _, err := range errs {
+			out = append(out, err.Error())
+		}
+		return out
+	}
+	doc := map[string]any{
+		"format_version": plan.FormatVersion, "summary": p.Summary(), "applied": r.Applied,
+		"pending": append([]plan.Note{}, append(p.Pending, r.Pending...)...), "skipped": append([]plan.Note{}, r.Skipped...),
+		"failures": texts(r.Failures), "rolled_back": append([]string{}, r.RolledBack...), "unrestored": texts(r.Unrestored),
+		"interrupted": r.Interrupted, "exit_code": r.ExitCode(), "experiment": nil,
+	}
+	if !p.Empty() {
+		doc["experiment"] = id
+	}
+	return writeJSON(doc)
+}

@@ -1,0 +1,126 @@
+// Command rdmatune tunes RDMA and GPU nodes by declaration: it shows what a spec
+// would change on a node and its live connections, makes it so, and can undo it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rdmatune/rdmatune/spec"
+)
+
+// Exit codes, beside those of an apply (4 rolled back, 5 a rollback that could not finish).
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitChanges = 2 // with --detailed-exitcode
+	exitDrift   = 3 // with --detailed-exitcode: only drift
+)
+
+// An exitCode ends the program with a code after everything was said.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := interruptible()
+	defer stop()
+	root := newRoot()
+	root.SetArgs(doubleDashes(root, args))
+	err := root.ExecuteContext(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code):
+		return int(code)
+	}
+	fmt.Fprintln(os.Stderr, "Error:", err)
+	return exitError
+}
+
+// interruptible returns a context that ends at the first interrupt or termination
+// signal; the second one ends the program at once.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if _, ok := <-signals; !ok {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "\nInterrupted: ending in an orderly way. Interrupt again to stop at once.")
+		cancel()
+		if _, ok := <-signals; ok {
+			os.Exit(130)
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel()
+	}
+}
+
+// doubleDashes lets Terraform's single dash stand for the double one: -out means
+// --out when there is such a flag.
+func doubleDashes(root *cobra.Command, args []string) []string {
+	cmd, _, err := root.Find(args)
+	if err != nil {
+		return args
+	}
+	long := map[string]bool{"help": true}
+	note := func(f *pflag.Flag) { long[f.Name] = true }
+	cmd.Flags().VisitAll(note)
+	cmd.InheritedFlags().VisitAll(note)
+	out := make([]string, len(args))
+	for i, a := range args {
+		if a == "--" {
+			copy(out[i:], args[i:])
+			break
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(a, "-"), "=")
+		if strings.HasPrefix(a, "-") && len(name) > 1 && long[name] {
+			a = "-" + a
+		}
+		out[i] = a
+	}
+	return out
+}
+
+func newRoot() *cobra.Command {
+	o := &options{}
+	root := &cobra.Command{
+		Use:   "rdmatune",
+		Short: "Declarative tuning of RDMA and GPU nodes",
+		Long: `rdmatune tunes RDMA and GPU nodes by declaration. HCL specs say which CPUs a
+workload's processes run on, at which frequency, where the NIC's interrupts go,
+and how large its messages typically are. rdmatune shows what differs on this
+node and its live connections, makes it so, switches the verbs transport's path
+once without losing a message, and can undo all of it.`,
+		Example: `  rdmatune plan node.hcl
+  rdmatune apply node.hcl
+  rdmatune plan --node sim:dgx examples/allreduce.hcl
+  rdmatune destroy`,
+		Version:       spec.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate("rdmatune {{.Version}}\n")
+	flags := root.PersistentFlags()
+	flags.StringVar(&o.node, "node", "local", "the node: local, sim:NAME, or a captured `tree` (directory or .tar.gz)")
+	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune)")
+	flags.BoolVar(&o.noColor, "no-color", false, "no colours, as with NO_COLOR set")
+	root.AddCommand(newFacts(o), newValidate(o), newPlan(o), newApply(o), newDestroy(o), newBench(o), newExperiments(o))
+	return root
+}

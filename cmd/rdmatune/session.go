@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/term"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/drivers/coalesce"
+	"github.com/rdmatune/rdmatune/drivers/cpufreq"
+	"github.com/rdmatune/rdmatune/drivers/irq"
+	"github.com/rdmatune/rdmatune/drivers/pinning"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// options are the flags that every command has.
+type options struct {
+	node     string
+	stateDir string
+	noColor  bool
+}
+
+// colorOn reports whether f may be written to in colours.
+func (o *options) colorOn(f *os.File) bool {
+	return !o.noColor && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+// width is the width of f's terminal, or 100 where it is none.
+func width(f *os.File) uint {
+	if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
+		return uint(w)
+	}
+	return 100
+}
+
+// writeDiagnostics prints diagnostics with their source lines. files may be nil.
+func (o *options) writeDiagnostics(f *os.File, files map[string]*hcl.File, diags hcl.Diagnostics) error {
+	return hcl.NewDiagnosticTextWriter(f, files, width(f), o.colorOn(f)).WriteDiagnostics(diags)
+}
+
+// A session is an open node with its drivers.
+type session struct {
+	node    *node.Node
+	drivers drivers.Set
+	bootID  string
+}
+
+// open opens the node of the flags and wires its drivers. It writes nothing.
+func (o *options) open(ctx context.Context) (*session, error) {
+	n, err := node.Open(o.node, o.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{node: n}
+	if s.bootID, err = n.BootID(); err != nil {
+		return nil, err
+	}
+	if n.Kind() != node.Local {
+		if err := s.adopt(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.drivers = drivers.NewSet(
+		pinning.New(n, s.named), cpufreq.New(n.FS()), irq.New(n.FS()), coalesce.New(n),
+		control.NewDriver(n.RunDir(), n.Procs().Matches),
+	)
+	return s, nil
+}
+
+// adopt shows the transports of a node that is not this machine as its processes.
+func (s *session) adopt(ctx context.Context) error {
+	transports, err := control.List(ctx, s.node.RunDir())
+	if err != nil {
+		return err
+	}
+	var ps []node.Process
+	for _, t := range transports {
+		p := node.Process{PID: t.Pid, Start: t.Start, Comm: t.Comm, Cmdline: strings.Split(t.Cmdline, " "), Workload: t.Workload, UID: int(t.UID)}
+		for _, tid := range t.Threads {
+			if tid != t.Pid {
+				p.Threads = append(p.Threads, tid)
+			}
+		}
+		ps = append(ps, p)
+	}
+	return s.node.Adopt(ps...)
+}
+
+// named returns the processes whose transport names a workload.
+func (s *session) named(ctx context.Context, workload string) ([]int, error) {
+	transports, err := control.List(ctx, s.node.RunDir())
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, t := range transports {
+		if t.Workload == workload {
+			pids = append(pids, t.Pid)
+		}
+	}
+	return pids, nil
+}
+
+func (s *session) close() error { return s.node.Close() }
+
+// specFlags are the flags of commands that read a spec.
+type specFlags struct {
+	vars []spec.VarSource
+}
+
+// varFlag appends to the one list that --var and --var-file share, so that their
+// order on the command line counts.
+type varFlag struct {
+	list *[]spec.VarSource
+	file bool
+}
+
+func (v varFlag) String() string { return "" }
+
+func (v varFlag) Type() string {
+	if v.file {
+		return "file"
+	}
+	return "name=value"
+}
+
+func (v varFlag) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty")
+	}
+	src := spec.VarSource{Text: text}
+	if v.file {
+		src = spec.VarSource{File: text}
+	}
+	*v.list = append(*v.list, src)
+	return nil
+}
+
+// load reads the spec of a command's arguments and prints what is wrong with it.
+func (o *options) load(args []string, f specFlags, quiet bool) (*spec.Spec, hcl.Diagnostics, error) {
+	path := "."
+	if len(args) > 0 {
+		path = args[0]
+	}
+	s, diags := spec.Load(path, spec.Options{Vars: f.vars, Environ: os.Environ()})
+	if diags.HasErrors() && !quiet {
+		if err := o.writeDiagnostics(os.Stderr, s.Files, diags); err != nil {
+			return nil, nil, err
+		}
+	}
+	if diags.HasErrors() {
+		return s, diags, exitCode(exitError)
+	}
+	return s, diags, nil
+}
+
+// A planning is all that went into a plan, and the plan.
+type planning struct {
+	spec  *spec.Spec // nil for a destroy
+	diags hcl.Diagnostics
+	doc   *state.Document
+	facts *node.Facts
+	plan  *plan.Plan // nil when diags has errors
+}
+
+func (p *planning) files() map[string]*hcl.File {
+	if p.spec == nil {
+		return nil
+	}
+	return p.spec.Files
+}
+
+// makePlan observes the node and plans a spec, or with none the restoring of all.
+func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*planning, error) {
+	p := &planning{spec: sp}
+	var err error
+	if p.doc, err = state.Load(s.node.StateDir()); err != nil {
+		return nil, err
+	}
+	records, err := state.ReadJournal(s.node.StateDir())
+	if err != nil {
+		return nil, err
+	}
+	p.doc.Recover(records)
+	if p.facts, err = s.node.Facts(ctx); err != nil {
+		return nil, err
+	}
+	in := plan.Input{Spec: &spec.Resolved{}, State: p.doc, BootID: s.bootID, Force: force, Unreadable: map[param.Target]error{}}
+	if sp != nil {
+		in.Spec, p.diags = sp.Resolve(p.facts)
+		if p.diags.HasErrors() {
+			return p, nil
+		}
+	}
+	known := map[param.Target]bool{}
+	for _, w := range in.Spec.Workloads {
+		for _, want := range w.Wants {
+			if want.Unavailable != "" {
+				continue
+			}
+			o := s.drivers.Observe(ctx, want.Kind, w.Scope(want.Kind))
+			for _, f := range o.Found {
+				known[f.Target.Key()] = true
+			}
+			in.Observed = append(in.Observed, o)
+		}
+	}
+	for _, e := range p.doc.Entries {
+		t := e.Target.Key()
+		if e.BootID != s.bootID || known[t] {
+			continue
+		}
+		known[t] = true
+		o, ok, err := s.drivers.Reread(ctx, t)
+		switch {
+		case err != nil:
+			in.Unreadable[t] = err
+		case ok:
+			in.Remembered = append(in.Remembered, o)
+		}
+	}
+	p.plan = plan.Make(in)
+	return p, ctx.Err()
+}
+
+// specArg describes the argument of commands that read a spec.
+const specArg = "[FILE or DIRECTORY]"
+
+// describeNode names the node in messages.
+func (s *session) describeNode(f *node.Facts) string {
+	name := s.node.Ref()
+	if f != nil && f.Hostname != nil && *f.Hostname != "" && s.node.Kind() == node.Local {
+		return strconv.Quote(*f.Hostname)
+	}
+	return strconv.Quote(name)
+}
+
+func printf(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, format, args...) // a closed standard output is not worth an error of its own
+}
