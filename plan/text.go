@@ -3,9 +3,11 @@ package plan
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/param"
 )
 
@@ -80,23 +82,20 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 0, 1, ' ', 0)
 	var codes []string
-	for _, g := range groups {
-		name := g.target.Name
-		if isPublished(g.target) {
-			name = "published"
-		}
+	for _, f := range fold(groups) {
+		g := f[0]
 		for k, l := range g.lines() {
 			action := g.action
 			if action == param.Replace && l.disrupt == param.None {
 				action = param.Update
 			}
 			codes = append(codes, colors[action])
-			shown := fmt.Sprintf("[%q]", name)
-			if k > 0 {
-				shown = ""
+			shown := ""
+			if k == 0 {
+				shown = fmt.Sprintf("[%q]", foldedName(f))
 			}
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s -> %s\t%s\n", symbols[action], shown, l.name,
-				param.Format(l.id, l.old), param.Format(l.id, l.new), remarks(g, l, k == 0 && len(groups) > 1, origin))
+				param.Format(l.id, l.old), param.Format(l.id, l.new), remarks(g, l, k == 0 && len(groups) > 1 && len(f) == 1, origin))
 		}
 	}
 	tw.Flush()
@@ -106,6 +105,50 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 		fmt.Fprintf(b, "  %s %s\n", st.paint(codes[0], symbol), rest)
 		codes = codes[1:]
 	}
+}
+
+// fold puts targets of which everything changes alike into one row.
+func fold(groups []group) [][]group {
+	var out [][]group
+	at := map[string]int{}
+	for _, g := range groups {
+		key := ""
+		for _, l := range g.lines() {
+			key += fmt.Sprintf("%s\x00%v\x00%v\x00%v\x00", l.name, l.old, l.new, l.drift)
+		}
+		// A process or a connection is somebody's: each has a row of its own.
+		if k := g.target.Kind; k == param.Pinning || k == param.Hint {
+			key += g.target.Name
+		}
+		if i, ok := at[key]; ok {
+			out[i] = append(out[i], g)
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, []group{g})
+	}
+	return out
+}
+
+// foldedName names the targets of a row: policy0-7,112.
+func foldedName(gs []group) string {
+	if isPublished(gs[0].target) {
+		return "published"
+	}
+	name := gs[0].target.Name
+	if len(gs) == 1 {
+		return name
+	}
+	prefix := strings.TrimRight(name, "0123456789")
+	numbers := cpulist.New()
+	for _, g := range gs {
+		n, err := strconv.Atoi(strings.TrimPrefix(g.target.Name, prefix))
+		if err != nil {
+			return fmt.Sprintf("%s and %d more", name, len(gs)-1)
+		}
+		numbers = numbers.Union(cpulist.New(n))
+	}
+	return prefix + cpulist.Format(numbers)
 }
 
 // remarks is the comment behind a changed attribute.
@@ -124,7 +167,8 @@ func remarks(g group, l line, withLabel bool, origin string) string {
 		parts = append(parts, string(l.disrupt))
 	}
 	if l.origin != origin {
-		parts = append(parts, l.origin)
+		file, _, _ := strings.Cut(origin, ":")
+		parts = append(parts, strings.TrimPrefix(l.origin, file+":"))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -30,6 +30,7 @@ func functions(f *node.Facts) map[string]function.Function {
 		"format": stdlib.FormatFunc, "join": stdlib.JoinFunc, "split": stdlib.SplitFunc,
 		"lower": stdlib.LowerFunc, "upper": stdlib.UpperFunc, "replace": stdlib.ReplaceFunc,
 		"trimspace": stdlib.TrimSpaceFunc, "regex": stdlib.RegexFunc,
+		"tostring": stdlib.MakeToFunc(cty.String), "tonumber": stdlib.MakeToFunc(cty.Number), "tobool": stdlib.MakeToFunc(cty.Bool),
 		"try": tryfunc.TryFunc, "can": tryfunc.CanFunc,
 
 		"cpus_near":        cpusNear(f),

@@ -1,0 +1,103 @@
+// Package examples holds real specs for real workloads. Its test plans each
+// against a simulated node and holds the plan to the golden file beside it.
+package examples
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/drivers/coalesce"
+	"github.com/rdmatune/rdmatune/drivers/cpufreq"
+	"github.com/rdmatune/rdmatune/drivers/irq"
+	"github.com/rdmatune/rdmatune/drivers/pinning"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden plans")
+
+func TestExamplesPlan(t *testing.T) {
+	specs, err := filepath.Glob("*.hcl")
+	if err != nil || len(specs) < 4 {
+		t.Fatalf("found %d examples: %v", len(specs), err)
+	}
+	for _, name := range specs {
+		t.Run(name, func(t *testing.T) {
+			got := planOn(t, "sim:dgx", name)
+			golden := filepath.Join("testdata", strings.TrimSuffix(name, ".hcl")+".plan")
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if again := planOn(t, "sim:dgx", name); !bytes.Equal(got, again) {
+				t.Error("planning twice gives different bytes")
+			}
+		})
+	}
+}
+
+// planOn returns the diagnostics and the plan of a spec, as plan prints them.
+func planOn(t *testing.T, ref, name string) []byte {
+	t.Helper()
+	ctx := t.Context()
+	n, err := node.Open(ref, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	facts, err := n.Facts(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, diags := spec.Load(name, spec.Options{})
+	var b bytes.Buffer
+	if !diags.HasErrors() {
+		var r *spec.Resolved
+		r, diags = s.Resolve(facts)
+		if !diags.HasErrors() {
+			set := drivers.NewSet(
+				pinning.New(n, nil), cpufreq.New(n.FS()), irq.New(n.FS()), coalesce.New(n),
+				control.NewDriver(n.RunDir(), func(int, param.Match) (bool, error) { return false, nil }))
+			in := plan.Input{Spec: r, State: &state.Document{}, BootID: "test"}
+			for _, w := range r.Workloads {
+				for _, want := range w.Wants {
+					in.Observed = append(in.Observed, set.Observe(ctx, want.Kind, w.Scope(want.Kind)))
+				}
+			}
+			p := plan.Make(in)
+			diags = append(diags, p.Diags...)
+			if err := p.WriteText(&b, plan.Style{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var out bytes.Buffer
+	if err := hcl.NewDiagnosticTextWriter(&out, s.Files, 100, false).WriteDiagnostics(diags); err != nil {
+		t.Fatal(err)
+	}
+	if diags.HasErrors() {
+		t.Errorf("the example does not plan:\n%s", out.String())
+	}
+	out.Write(b.Bytes())
+	return out.Bytes()
+}
