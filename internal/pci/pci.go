@@ -12,7 +12,7 @@ var address = regexp.MustCompile(`[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]`
 
 // Valid reports whether s is one whole PCI address.
 func Valid(s string) bool {
-	return len(s) <= 16 && address.FindString(s) == s
+	return s != "" && len(s) <= 16 && address.FindString(s) == s
 }
 
 // OfPath returns the PCI function that path leads through last, "" when none. In
