@@ -1,0 +1,187 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/rdmatune/rdmatune/internal/fixture"
+	"github.com/rdmatune/rdmatune/node"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func open(t testing.TB, ref string) *node.Node {
+	t.Helper()
+	n, err := node.Open(ref, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func facts(t testing.TB, n *node.Node) *node.Facts {
+	t.Helper()
+	f, err := n.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func marshal(t *testing.T, f *node.Facts) []byte {
+	t.Helper()
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(b, '\n')
+}
+
+// TestFacts holds the facts of whole machines: each testdata/*.txtar is one.
+func TestFacts(t *testing.T) {
+	archives, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(archives) == 0 {
+		t.Fatalf("no machines in testdata: %v", err)
+	}
+	for _, file := range archives {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			golden(t, strings.TrimSuffix(filepath.Base(file), ".txtar")+".json", marshal(t, facts(t, open(t, fixture.Tree(t, file)))))
+		})
+	}
+	t.Run("small", func(t *testing.T) { golden(t, "sim-small.json", marshal(t, facts(t, open(t, "sim:small")))) })
+}
+
+// TestFactsRepeat: the same node gives the same bytes.
+func TestFactsRepeat(t *testing.T) {
+	n := open(t, "sim:dgx")
+	first := marshal(t, facts(t, n))
+	for range 3 {
+		if again := marshal(t, facts(t, n)); !bytes.Equal(first, again) {
+			t.Fatal(cmp.Diff(string(first), string(again)))
+		}
+	}
+}
+
+func TestFactsOfDGX(t *testing.T) {
+	f := facts(t, open(t, "sim:dgx"))
+	if len(f.RDMA) != 8 || len(f.GPUs) != 8 || len(f.Netdevs) != 9 || len(f.Cpufreq) != 224 || len(f.CPUs.Cores) != 224 || len(f.NUMA) != 2 {
+		t.Fatalf("%d NICs, %d GPUs, %d netdevs, %d policies, %d CPUs, %d NUMA nodes", len(f.RDMA), len(f.GPUs), len(f.Netdevs), len(f.Cpufreq), len(f.CPUs.Cores), len(f.NUMA))
+	}
+	if *f.CPUs.Online != "0-223" || f.CPUs.Cores["3"] != "3,115" || !f.Simulated {
+		t.Errorf("CPUs %s, core of CPU 3 %s", *f.CPUs.Online, f.CPUs.Cores["3"])
+	}
+	for i, d := range f.RDMA {
+		local := []string{"0-55,112-167", "56-111,168-223"}[i/4]
+		if *d.NUMANode != i/4 || *d.LocalCPUs != local || len(d.IRQs) != 65 || *d.Driver != "mlx5_core" || len(d.Netdevs) != 1 {
+			t.Errorf("%s: %+v", d.Name, d)
+		}
+	}
+	if d := f.RDMA[0]; d.Name != "mlx5_0" || *d.PCI != "0000:18:00.0" || d.IRQs[3].Key != "0000:18:00.0/3" || *d.IRQs[3].Name != "mlx5_comp2@pci:0000:18:00.0" {
+		t.Errorf("mlx5_0: %+v", d)
+	}
+	if len(f.Why) != 1 {
+		t.Errorf("facts of a tidy machine are missing: %v", f.Why)
+	}
+}
+
+// TestLocal looks at whatever machine this is: what holds on all of them.
+func TestLocal(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	n, err := node.Open("local", state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := facts(t, n)
+	if f.CPUs.Online == nil || *f.CPUs.Online == "" || f.Simulated || f.Kernel == nil {
+		t.Errorf("CPUs %+v, kernel %v", f.CPUs, f.Kernel)
+	}
+	found := false
+	for _, d := range f.RDMA {
+		if d.Name == "soft0" {
+			found = *d.Driver == "soft" && len(d.Netdevs) == 1 && d.Netdevs[0] == "lo" && *d.LocalCPUs == *f.CPUs.Online && d.PCI == nil
+		}
+	}
+	if !found || f.Why["rdma.soft0.pci"] != "software device" {
+		t.Errorf("RDMA devices %+v; want soft0", f.RDMA)
+	}
+	if id, err := n.BootID(); err != nil || len(id) != 36 {
+		t.Errorf("boot id %q, %v", id, err)
+	}
+	if n.StateDir() != state || n.Ref() != "local" || n.Kind() != node.Local || n.Self() != os.Getpid() {
+		t.Errorf("state %s, ref %s, kind %s", n.StateDir(), n.Ref(), n.Kind())
+	}
+	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("looking has made the state directory: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.Facts(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("facts in a cancelled context: %v", err)
+	}
+}
+
+func TestIsolcpus(t *testing.T) {
+	for cmdline, want := range map[string]string{
+		"isolcpus=nohz,domain,4-N nohz_full=all": "4-7",
+		"isolcpus=2-3":                           "2-3",
+		"quiet isolcpus=managed_irq,0-1 ro":      "",
+		"isolcpus=domain,managed_irq,all":        "0-7",
+		"isolcpus=domain":                        "",
+		"isolcpus=0-N:1/2":                       "0,2,4,6",
+		"root=/dev/sda":                          "",
+	} {
+		f := facts(t, open(t, fixture.Files(t,
+			txtar.File{Name: "proc/cmdline", Data: []byte(cmdline + "\n")},
+			txtar.File{Name: "sys/devices/system/cpu/online", Data: []byte("0-7\n")},
+			txtar.File{Name: "sys/devices/system/cpu/possible", Data: []byte("0-7\n")},
+		)))
+		if f.CPUs.Isolated == nil || *f.CPUs.Isolated != want {
+			t.Errorf("%s: isolated %v, want %q", cmdline, f.CPUs.Isolated, want)
+		}
+	}
+}
+
+func BenchmarkOpenDGX(b *testing.B) {
+	for b.Loop() {
+		open(b, "sim:dgx")
+	}
+}
+
+func BenchmarkFactsDGX(b *testing.B) {
+	n := open(b, "sim:dgx")
+	for b.Loop() {
+		facts(b, n)
+	}
+}
