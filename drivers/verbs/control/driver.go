@@ -3,42 +3,287 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/param"
 )
 
-// Driver is the driver of param.Hint over the run directory's sockets and files.
-type Driver struct{}
+const publishedPrefix = "published/"
 
-// NewDriver returns the driver for runDir.
-func NewDriver(runDir string, matches func(pid int, m param.Match) (bool, error)) *Driver {
-	return &Driver{}
+// Driver is the driver of param.Hint over the run directory's sockets and files.
+// Its targets are "published/WORKLOAD", what future processes of a workload will
+// find, and one per live process that uses the transport, by pid. A process has
+// the settings of the order in force and, for each connection, a HintSize with the
+// connection's number as index: the hint that its lanes follow.
+type Driver struct {
+	runDir  string
+	matches func(pid int, m param.Match) (bool, error)
 }
 
-var errNotYet = errors.New("control: not yet")
+var (
+	_ drivers.Driver   = (*Driver)(nil)
+	_ drivers.Preparer = (*Driver)(nil)
+)
 
-// List returns the live transport processes of runDir, by ascending pid.
-func List(ctx context.Context, runDir string) ([]Process, error) { return nil, errNotYet }
+// NewDriver returns the driver for runDir; matches says whether a process that
+// names no workload meets a match block.
+func NewDriver(runDir string, matches func(pid int, m param.Match) (bool, error)) *Driver {
+	return &Driver{runDir, matches}
+}
 
 // Kind is param.Hint.
 func (d *Driver) Kind() param.Kind { return param.Hint }
 
 // Discover returns the published target of the workload and one per process of it.
 func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
-	return nil, errNotYet
+	ps, err := List(ctx, d.runDir)
+	if err != nil {
+		return nil, err
+	}
+	var out []param.Target
+	for i := range ps {
+		p := &ps[i]
+		ok, err := d.belongs(p, s)
+		if err != nil {
+			return nil, err
+		}
+		if t := p.target(); ok && (len(out) == 0 || out[len(out)-1].Key() != t.Key()) {
+			out = append(out, t)
+		}
+	}
+	out = append(out, param.Target{Kind: param.Hint, Name: publishedPrefix + s.Workload})
+	slices.SortFunc(out, func(a, b param.Target) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func (p *Process) target() param.Target {
+	return param.Target{Kind: param.Hint, Name: strconv.Itoa(p.Pid), Incarnation: strconv.FormatUint(p.Start, 10), Label: p.Comm}
+}
+
+// belongs reports whether p is of the workload: it names it, or it names none and
+// meets the match block.
+func (d *Driver) belongs(p *Process, s param.Scope) (bool, error) {
+	switch {
+	case p.Workload != "":
+		return p.Workload == s.Workload, nil
+	case p.Err != "" || s.Match.IsEmpty() || d.matches == nil:
+		return false, nil
+	}
+	ok, err := d.matches(p.Pid, s.Match)
+	if err != nil {
+		return false, fmt.Errorf("process %d: match: %w", p.Pid, err)
+	}
+	return ok, nil
 }
 
 // Read returns the settings in force.
 func (d *Driver) Read(ctx context.Context, t param.Target) ([]param.Setting, error) {
-	return nil, errNotYet
+	if w, ok := strings.CutPrefix(t.Name, publishedPrefix); ok {
+		s, _, err := ReadPublished(d.runDir, w)
+		if err != nil {
+			out := (*Settings)(nil).list()
+			for i := range out {
+				out[i].Value = param.Unknown(err.Error())
+			}
+			return out, nil
+		}
+		return s.list(), nil
+	}
+	ps, err := d.processes(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return settings(ps), nil
 }
 
-// Prepare tells every process what its side shall have, before any switches.
+// processes returns the transports of the process that t names.
+func (d *Driver) processes(ctx context.Context, t param.Target) ([]Process, error) {
+	pid, err := strconv.ParseInt(t.Name, 10, 32)
+	if err != nil || pid < 1 {
+		return nil, fmt.Errorf("hint target %q: neither a process nor %s", t.Name, publishedPrefix)
+	}
+	ps, err := list(ctx, d.runDir, int(pid))
+	if err != nil {
+		return nil, err
+	}
+	ps = slices.DeleteFunc(ps, func(p Process) bool { return strconv.FormatUint(p.Start, 10) != t.Incarnation })
+	if len(ps) == 0 {
+		return nil, fmt.Errorf("process %s: %w", t.Name, drivers.ErrGone)
+	}
+	return ps, nil
+}
+
+// settings returns what a process has, by what its transports say.
+func settings(ps []Process) []param.Setting {
+	out := ps[0].Order.settings().list()
+	for _, p := range ps {
+		if p.Err != "" {
+			for i := range out {
+				out[i].Value = param.Unknown(p.Err)
+			}
+			return out
+		}
+	}
+	if h := ps[0].Hint; ps[0].Order.settings() != nil && h.Level != LevelOrdered {
+		out[0].Note = "stands below: " + h.Origin
+	}
+	for _, p := range ps {
+		for _, c := range p.Conns {
+			s := param.Setting{ID: param.HintSize, Index: strconv.FormatUint(c.ID, 10), Value: intValue(c.Hint)}
+			s.Note = c.Profile + ", from " + c.Origin
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// settings is nil where there is no order or it took an earlier one back.
+func (o *Order) settings() *Settings {
+	if o == nil {
+		return nil
+	}
+	return o.Settings
+}
+
+// Prepare tells every process what its side shall have, before any switches. A
+// process that went away needs to know nothing.
 func (d *Driver) Prepare(ctx context.Context, targets []param.Target, o param.Order) error {
-	return errNotYet
+	if len(o.Want) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, t := range targets {
+		if strings.HasPrefix(t.Name, publishedPrefix) {
+			continue
+		}
+		ps, err := d.processes(ctx, t)
+		if err == nil {
+			_, err = d.order(ctx, ps, o, nil, false)
+		}
+		if err != nil && !errors.Is(err, drivers.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Apply publishes, or orders a process and waits for its switches.
+// Apply publishes, or orders a process and waits for its switches. Connections that
+// cannot switch yet are ErrDeferred, those that will not ErrRefused; the text names
+// them.
 func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, o param.Order) ([]param.Setting, error) {
-	return nil, errNotYet
+	if w, ok := strings.CutPrefix(t.Name, publishedPrefix); ok {
+		return d.publish(ctx, t, w, cs, o)
+	}
+	ps, err := d.processes(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, oerr := d.order(ctx, ps, o, cs, true)
+	now, err := d.Read(ctx, t)
+	if err != nil {
+		return nil, errors.Join(oerr, err)
+	}
+	if oerr != nil {
+		return now, oerr
+	}
+	return now, errors.Join(judge(outcomes), verify(now, cs, outcomes))
+}
+
+// order gives every transport of a process its order.
+func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []param.Change, open bool) ([]Outcome, error) {
+	var out []Outcome
+	for i := range ps {
+		p := &ps[i]
+		if p.Err != "" {
+			return out, fmt.Errorf("process %d: %s", p.Pid, p.Err)
+		}
+		ord := Order{ID: o.ID, Generation: o.Generation, Workload: o.Workload, Force: o.Force, Open: open,
+			Settings: p.Order.settings().with(o.Want, cs)}
+		octx, cancel := context.WithTimeout(ctx, patience(ord.Settings))
+		res, err := send(octx, d.runDir, p, ord)
+		cancel()
+		if err != nil {
+			return out, err
+		}
+		out = append(out, res.Outcomes...)
+	}
+	return out, nil
+}
+
+// patience bounds the wait for a process whose connections switch: each phase of a
+// switch has one drain timeout.
+func patience(s *Settings) time.Duration {
+	drain := 2 * time.Second
+	if s != nil && s.DrainTimeoutMS != nil {
+		drain = time.Duration(*s.DrainTimeoutMS) * time.Millisecond
+	}
+	return 6*drain + 10*time.Second
+}
+
+// judge turns outcomes into an error.
+func judge(outcomes []Outcome) error {
+	var refused, deferred []string
+	for _, o := range outcomes {
+		switch o.Outcome {
+		case Refused, Aborted:
+			refused = append(refused, fmt.Sprintf("connection %d: %s: %s", o.Conn, o.Outcome, o.Reason))
+		case Deferred:
+			deferred = append(deferred, fmt.Sprintf("connection %d: %s until %s", o.Conn, o.Reason, o.When.Add(o.RetryAfter).Format(time.RFC3339)))
+		}
+	}
+	text := strings.Join(append(refused, deferred...), "; ")
+	switch {
+	case len(refused) > 0:
+		return fmt.Errorf("%w: %s", drivers.ErrRefused, text)
+	case len(deferred) > 0:
+		return fmt.Errorf("%w: %s", drivers.ErrDeferred, text)
+	}
+	return nil
+}
+
+// verify compares what is in force with what was asked, where a switch was done.
+func verify(now []param.Setting, cs []param.Change, outcomes []Outcome) error {
+	done := map[string]bool{"": true}
+	for _, o := range outcomes {
+		if o.Outcome == Switched || o.Outcome == InPlace {
+			done[strconv.FormatUint(o.Conn, 10)] = true
+		}
+	}
+	var errs []error
+	for _, c := range cs {
+		got, ok := drivers.Lookup(now, c.ID, c.Index)
+		if !ok || !done[c.Index] || got.Value == c.New {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s %s: asked for %s, reads back %s", c.ID, c.Index, c.New, got.Value))
+	}
+	return errors.Join(errs...)
+}
+
+// publish writes or removes the workload's file.
+func (d *Driver) publish(ctx context.Context, t param.Target, workload string, cs []param.Change, o param.Order) ([]param.Setting, error) {
+	before, path, err := ReadPublished(d.runDir, workload)
+	if err != nil {
+		before, err = nil, nil // what cannot be read is replaced
+	}
+	after := before.with(o.Want, cs)
+	switch {
+	case after == nil:
+		err = Unpublish(d.runDir, workload)
+	case before == nil || !slices.Equal(before.list(), after.list()):
+		err = Publish(d.runDir, workload, *after)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	now, rerr := d.Read(ctx, t)
+	if err = errors.Join(err, rerr); err != nil {
+		return now, err
+	}
+	return now, verify(now, cs, nil)
 }

@@ -4,11 +4,7 @@
 // driver for param.Hint built from these.
 package control
 
-import (
-	"time"
-
-	"github.com/rdmatune/rdmatune/param"
-)
+import "time"
 
 // Version is the version of the socket's JSON; it rises when a field changes its meaning.
 const Version = 1
@@ -31,6 +27,10 @@ type Process struct {
 	Hint      EffectiveHint `json:"hint"`
 	Order     *Order        `json:"order"` // in force, nil before the first
 	Conns     []Conn        `json:"conns"`
+	// Err says why a process that is there could not be asked; it is set by List only.
+	Err string `json:"-"`
+
+	socket string // name in the directory, set by List
 }
 
 // A Level is where a hint comes from; a lower number wins.
@@ -166,6 +166,3 @@ type Traffic struct {
 	Eager      uint64 `json:"eager"`
 	Rendezvous uint64 `json:"rendezvous"` // several segments
 }
-
-// Matches reports whether a process belongs to a workload by its match block.
-type Matches func(pid int, m param.Match) (bool, error)

@@ -1,12 +1,23 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/rdmatune/rdmatune/drivers/verbs"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
+	"github.com/rdmatune/rdmatune/drivers/verbs/internal/switchover"
+	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
 // Options say how Open sets a transport up.
@@ -38,60 +49,292 @@ type (
 	Switch        = control.Switch
 )
 
+// port is the physical port used; devices with several show each as a device.
+const port = 1
+
 // A Transport is one process's use of one device.
-type Transport struct{}
+type Transport struct {
+	device    string
+	provider  string
+	simulated bool
+	port      uint8
+	mtu       int // bytes, the port's
+	gidIndex  *int
+	dev       verbs.Device
+	eng       *engine
+	maxInline int // bytes that the device inlines
+	sources   hintSource
+	log       *slog.Logger
+	server    *control.Server
+	connID    atomic.Uint64
+	// hook sees every action of every switch before it is carried out; tests only.
+	hook func(*Conn, switchover.Action)
 
-// A Listener accepts connections.
-type Listener struct{}
-
-// A Conn is a connection between two processes: messages, in order, exactly once
-// while it lives.
-type Conn struct{}
-
-var errNotYet = errors.New("transport: not yet")
-
-// Open opens the device, settles the effective hint and serves the control socket.
-func Open(ctx context.Context, o Options) (*Transport, error) { return nil, errNotYet }
-
-// Listen announces on addrs ("host:port", TCP, for the hello). A port of 0 in the
-// first picks one that the others share.
-func (t *Transport) Listen(ctx context.Context, addrs ...string) (*Listener, error) {
-	return nil, errNotYet
+	mu        sync.Mutex
+	closed    bool               // guarded by mu
+	conns     map[uint64]*Conn   // guarded by mu
+	listeners map[*Listener]bool // guarded by mu
+	order     *control.Order     // guarded by mu
+	tried     map[uint64]attempt // guarded by mu; what the order did, by connection
 }
 
-// Dial connects to a Listener's address.
-func (t *Transport) Dial(ctx context.Context, addr string) (*Conn, error) { return nil, errNotYet }
+// Open opens the device, settles the effective hint and serves the control socket.
+func Open(ctx context.Context, o Options) (*Transport, error) {
+	return open(ctx, o, soft.Provider{AnyName: o.Soft})
+}
+
+func open(ctx context.Context, o Options, sp soft.Provider) (t *Transport, err error) {
+	var p verbs.Provider = sp
+	if !o.Soft {
+		if p, err = verbs.For(o.Device, ibverbs.Provider{}, sp); err != nil {
+			return nil, err
+		}
+	}
+	t = &Transport{
+		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
+		sources: readSources(o), log: o.Logger,
+		conns: map[uint64]*Conn{}, listeners: map[*Listener]bool{},
+	}
+	if t.log == nil {
+		t.log = slog.New(slog.DiscardHandler)
+	}
+	if t.dev, err = p.Open(o.Device); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			t.release()
+		}
+	}()
+	attr, err := t.dev.Port(port)
+	if err != nil {
+		return nil, err
+	}
+	if !attr.Active {
+		return nil, fmt.Errorf("%s: port %d is not active", o.Device, port)
+	}
+	t.mtu = attr.ActiveMTU
+	if t.eng, err = newEngine(t.dev); err != nil {
+		return nil, err
+	}
+	if t.maxInline, err = probeInline(t.eng.pd, t.eng.cqs[0].CQ); err != nil {
+		return nil, err
+	}
+	if o.RunDir != "" {
+		if t.server, err = control.Serve(ctx, o.RunDir, t); err != nil {
+			return nil, err
+		}
+	}
+	t.logStart()
+	return t, nil
+}
+
+// logStart writes the one line by which a launcher's log shows who runs with what.
+func (t *Transport) logStart() {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	rank := ""
+	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"} {
+		if rank = os.Getenv(name); rank != "" {
+			break
+		}
+	}
+	h := t.Hint()
+	hint := "none"
+	if h.Size != nil {
+		hint = fmt.Sprint(*h.Size)
+	}
+	t.log.Info("rdmatune transport", "host", host, "pid", os.Getpid(), "rank", rank, "device", t.device,
+		"provider", t.provider, "workload", t.sources.workload, "hint", hint, "origin", h.Origin,
+		"losers", len(h.Losers), "notices", h.Notices)
+}
+
+// release closes what open opened.
+func (t *Transport) release() error {
+	var errs []error
+	if t.server != nil {
+		errs = append(errs, t.server.Close())
+	}
+	if t.eng != nil {
+		errs = append(errs, t.eng.close())
+	}
+	return errors.Join(append(errs, t.dev.Close())...)
+}
 
 // Connections describes the live connections by ascending id.
-func (t *Transport) Connections() []ConnInfo { return nil }
+func (t *Transport) Connections() []ConnInfo {
+	out := []ConnInfo{}
+	for _, c := range t.live() {
+		out = append(out, c.Info())
+	}
+	return out
+}
 
-// Hint returns the hint that new connections follow.
-func (t *Transport) Hint() EffectiveHint { return EffectiveHint{} }
+func (t *Transport) live() []*Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]*Conn, 0, len(t.conns))
+	for _, c := range t.conns {
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
+	return list
+}
 
 // Addresses returns the hosts that Listen is usually given: the device's IPv4
-// addresses and 127.0.0.1.
-func (t *Transport) Addresses() []string { return nil }
+// addresses and 127.0.0.1; for the soft provider only the latter.
+func (t *Transport) Addresses() []string {
+	out := []string{}
+	if t.provider != "soft" {
+		gids, err := t.dev.GIDs(t.port)
+		if err != nil {
+			t.log.Warn("list addresses", "device", t.device, "err", err)
+		}
+		for _, g := range gids {
+			if a, ok := g.GID.IPv4(); ok && !slices.Contains(out, a.String()) {
+				out = append(out, a.String())
+			}
+		}
+	}
+	if !slices.Contains(out, "127.0.0.1") {
+		out = append(out, "127.0.0.1")
+	}
+	return out
+}
 
-// Close closes all connections and the control socket.
-func (t *Transport) Close() error { return nil }
+// pickGID returns the GID index for a connection whose control channel has the
+// local address a.
+func (t *Transport) pickGID(a net.Addr) (int, error) {
+	if t.gidIndex != nil {
+		return *t.gidIndex, nil
+	}
+	gids, err := t.dev.GIDs(t.port)
+	if err != nil {
+		return 0, err
+	}
+	best, rank := -1, 0
+	for _, g := range gids {
+		r := 1 // any address is better than none
+		if ip, ok := g.GID.IPv4(); ok && g.RoCEv2 {
+			r = 2
+			if tcp, isTCP := a.(*net.TCPAddr); isTCP && tcp.AddrPort().Addr().Unmap() == ip {
+				r = 3
+			}
+		}
+		if r > rank {
+			best, rank = g.Index, r
+		}
+	}
+	if best < 0 {
+		return 0, fmt.Errorf("%s: port %d has no address", t.device, t.port)
+	}
+	return best, nil
+}
 
-// Accept returns the next connection.
-func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return nil, errNotYet }
+// register makes c known, unless the transport was closed.
+func (t *Transport) register(c *Conn) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return ErrClosed
+	}
+	t.conns[c.id] = c
+	return nil
+}
 
-// Addr returns the first address listened on.
-func (l *Listener) Addr() net.Addr { return nil }
+func (t *Transport) forget(c *Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.conns, c.id)
+	delete(t.tried, c.id)
+}
 
-// Close stops listening; accepted connections stay.
-func (l *Listener) Close() error { return nil }
+// Close closes all listeners and connections and the control socket.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	var ls []*Listener
+	for l := range t.listeners {
+		ls = append(ls, l)
+	}
+	t.mu.Unlock()
+	var errs []error
+	for _, l := range ls {
+		errs = append(errs, l.Close())
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, c := range t.live() {
+		wg.Go(func() {
+			err := c.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, t.release())...)
+}
 
-// Send sends msg, blocking while the peer has no room; msg may be reused on return.
-func (c *Conn) Send(ctx context.Context, msg []byte) error { return errNotYet }
-
-// Recv receives the next message into buf and returns its size.
-func (c *Conn) Recv(ctx context.Context, buf []byte) (int, error) { return 0, errNotYet }
-
-// Close delivers or reports every message that was sent.
-func (c *Conn) Close() error { return nil }
+// Close waits until what was sent is in the peer's memory and says farewell. It
+// returns nil when every message that Send accepted is there (or, when the peer had
+// closed first, was received by its program), else a *ConnError with the counts.
+// What the peer sent and nobody received is dropped.
+func (c *Conn) Close() error {
+	c.closeOnce.Do(func() { close(c.closing) })
+	<-c.gone
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, l := range append(slices.Clone(c.retired), c.cur) {
+		l.fhead = l.ftail
+		errs = append(errs, l.freeIfRead())
+	}
+	var ce *ConnError
+	if err := c.connError(); errors.As(err, &ce) && ce.NotDelivered+ce.Unknown > 0 {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Info describes the connection.
-func (c *Conn) Info() ConnInfo { return ConnInfo{} }
+func (c *Conn) Info() ConnInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.cur.follows
+	i := ConnInfo{
+		ID: c.id, Peer: c.peer, Dialed: c.dialed, Epoch: c.cur.epoch, Generation: c.generation,
+		Profile: c.cur.prof.name, Completion: string(c.cur.prof.completion), Hint: f.hint, Origin: f.origin,
+		Eager: int64(c.cur.sendSeg - headerLen), Inline: int64(max(c.cur.inline-headerLen, 0)),
+		Lanes: []control.Lane{}, Sent: c.sentTraffic, Received: c.recvTraffic,
+		Switches: append([]Switch{}, c.switches...),
+	}
+	if c.err != nil {
+		i.Err = c.err.Error()
+	}
+	for _, l := range append(slices.Clone(c.retired), c.cur) {
+		if l.closed {
+			continue
+		}
+		qpcap := l.qp.Cap()
+		i.Lanes = append(i.Lanes, control.Lane{
+			Epoch: l.epoch, QPN: l.qp.Num(), PeerQPN: l.peerQPN,
+			SendWR: qpcap.SendWR, RecvWR: qpcap.RecvWR, MaxInline: qpcap.Inline,
+			Segment: l.sendSeg, Credits: int(int32(l.limit - l.sentData)), Depth: l.outstanding(),
+			HighWater: l.highWater, FullEvents: l.full,
+		})
+	}
+	return i
+}
+
+// keepAlive finds a dead peer within 10 seconds of silence; a stalled process does
+// not look dead, since its kernel answers.
+func keepAlive(c *net.TCPConn) error {
+	return c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 5})
+}

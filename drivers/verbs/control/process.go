@@ -1,0 +1,88 @@
+package control
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// startTime returns the start of process pid in clock ticks after boot: field 22
+// of /proc/PID/stat (proc_pid_stat(5)).
+func startTime(pid int) (uint64, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return parseStart(path, b)
+}
+
+// parseStart finds the field from behind: the command in field 2 may hold blanks
+// and parentheses.
+func parseStart(path string, stat []byte) (uint64, error) {
+	i := bytes.LastIndexByte(stat, ')')
+	fields := bytes.Fields(stat[i+1:])
+	if i < 0 || len(fields) < 20 {
+		return 0, fmt.Errorf("%s: %d fields", path, len(fields))
+	}
+	n, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: start time: %w", path, err)
+	}
+	return n, nil
+}
+
+// describe fills in what the kernel says of p.Pid, which started at p.Start.
+func (p *Process) describe() error {
+	dir := fmt.Sprintf("/proc/%d/", p.Pid)
+	comm, err := os.ReadFile(dir + "comm")
+	if err != nil {
+		return err
+	}
+	p.Comm = printable(strings.TrimSuffix(string(comm), "\n"))
+	cmdline, err := os.ReadFile(dir + "cmdline")
+	if err != nil {
+		return err
+	}
+	p.Cmdline = printable(strings.Join(strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"), " "))
+	entries, err := os.ReadDir(dir + "task")
+	if err != nil {
+		return err
+	}
+	p.Threads = make([]int, 0, len(entries))
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			p.Threads = append(p.Threads, tid)
+		}
+	}
+	slices.Sort(p.Threads)
+	// The process may have gone in between and its number be another's.
+	start, err := startTime(p.Pid)
+	if err == nil && start != p.Start {
+		err = fmt.Errorf("process %d: %w", p.Pid, os.ErrNotExist)
+	}
+	return err
+}
+
+// printable replaces what a terminal would act on.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// alive reports whether pid is a process that started at start.
+func alive(pid int, start uint64) (bool, error) {
+	got, err := startTime(pid)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoProcess) {
+		return false, nil
+	}
+	return err == nil && got == start, err
+}

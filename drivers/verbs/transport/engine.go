@@ -1,0 +1,230 @@
+package transport
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs"
+)
+
+const (
+	cqSize  = 4096
+	wcBatch = 64
+)
+
+// An engine owns the completion queues of one device and moves completions to the
+// lanes that they belong to. One goroutine of it sleeps on the completion channel;
+// a goroutine that waits for a message may poll in its place.
+type engine struct {
+	dev  verbs.Device
+	pd   verbs.PD
+	ch   verbs.CompChannel
+	done chan struct{}
+
+	spinners atomic.Int32 // goroutines that poll in the place of ours
+
+	// mu is held while completions are handled, so that those of one lane stay in
+	// order. It comes before a Conn's mu.
+	mu     sync.Mutex
+	cqs    []*sharedCQ      // guarded by mu
+	lanes  map[uint32]*lane // guarded by mu
+	nextID uint32           // guarded by mu
+	wc     [wcBatch]verbs.WC
+}
+
+// A sharedCQ is a completion queue and how much of it is spoken for.
+type sharedCQ struct {
+	verbs.CQ
+	used int // entries that the lanes on it can fill
+	dead error
+}
+
+func newEngine(dev verbs.Device) (*engine, error) {
+	e := &engine{dev: dev, lanes: map[uint32]*lane{}, done: make(chan struct{})}
+	var err error
+	if e.pd, err = dev.AllocPD(); err != nil {
+		return nil, err
+	}
+	if e.ch, err = dev.NewCompChannel(); err != nil {
+		e.pd.Close()
+		return nil, err
+	}
+	if _, err := e.newCQ(cqSize); err != nil {
+		e.ch.Close()
+		e.pd.Close()
+		return nil, err
+	}
+	go e.run()
+	return e, nil
+}
+
+// newCQ adds a completion queue. Caller holds mu, or is alone.
+func (e *engine) newCQ(size int) (*sharedCQ, error) {
+	cq, err := e.dev.NewCQ(min(size, e.dev.Attr().MaxCQE), e.ch, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := cq.ReqNotify(false); err != nil {
+		cq.Close()
+		return nil, err
+	}
+	q := &sharedCQ{CQ: cq}
+	e.cqs = append(e.cqs, q)
+	return q, nil
+}
+
+// reserve returns a completion queue with room for n entries. An eighth of each
+// stays free for completions of queue pairs that are gone but were not polled yet.
+func (e *engine) reserve(n int) (*sharedCQ, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.cqs {
+		if q.dead == nil && q.used+n <= q.Cap()-q.Cap()/8 {
+			q.used += n
+			return q, nil
+		}
+	}
+	q, err := e.newCQ(max(cqSize, 2*n))
+	if err != nil {
+		return nil, err
+	}
+	q.used = n
+	return q, nil
+}
+
+// release gives back what reserve gave; all but one unused queues are destroyed.
+func (e *engine) release(q *sharedCQ, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q.used -= n
+	if q.used > 0 || len(e.cqs) == 1 {
+		return
+	}
+	for i, have := range e.cqs {
+		if have == q {
+			e.cqs = append(e.cqs[:i], e.cqs[i+1:]...)
+			q.Close()
+			return
+		}
+	}
+}
+
+// add makes l's completions reach it.
+func (e *engine) add(l *lane) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.lanes[e.nextID] != nil {
+		e.nextID++
+	}
+	l.id = e.nextID
+	e.nextID++
+	e.lanes[l.id] = l
+}
+
+func (e *engine) remove(l *lane) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.lanes, l.id)
+}
+
+// run handles completions whenever the channel announces some.
+func (e *engine) run() {
+	defer close(e.done)
+	for e.ch.Wait() == nil {
+		if e.spinners.Load() > 0 {
+			continue // the last of them arms again
+		}
+		e.drain()
+	}
+}
+
+// drain handles what is there, arms, and looks again for what came in between.
+func (e *engine) drain() {
+	for e.progress() > 0 {
+	}
+	e.arm()
+	for e.progress() > 0 {
+	}
+}
+
+func (e *engine) arm() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.cqs {
+		if err := q.ReqNotify(false); err != nil {
+			e.killCQ(q, err)
+		}
+	}
+}
+
+// progress handles a batch of completions of each queue and returns how many.
+func (e *engine) progress() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.progressLocked()
+}
+
+// tryProgress is progress unless another goroutine is at it.
+func (e *engine) tryProgress() {
+	if e.mu.TryLock() {
+		e.progressLocked()
+		e.mu.Unlock()
+	}
+}
+
+func (e *engine) progressLocked() int {
+	total := 0
+	for _, q := range e.cqs {
+		n, err := q.Poll(e.wc[:])
+		for i := range n {
+			wc := &e.wc[i]
+			// Lanes of a closed connection are unknown: their completions mean nothing.
+			if l := e.lanes[uint32(wc.ID>>32)]; l != nil {
+				l.complete(wc)
+			}
+		}
+		total += n
+		if err != nil && q.dead == nil {
+			e.killCQ(q, err)
+		}
+	}
+	return total
+}
+
+// killCQ ends the connections on a queue that is lost. Caller holds mu.
+func (e *engine) killCQ(q *sharedCQ, err error) {
+	q.dead = err
+	for _, l := range e.lanes {
+		if l.cq == q {
+			l.conn.failAsync(fmt.Errorf("completion queue: %w", err))
+		}
+	}
+}
+
+// beginSpin and endSpin frame polling in the engine's place.
+func (e *engine) beginSpin() { e.spinners.Add(1) }
+
+func (e *engine) endSpin() {
+	if e.spinners.Add(-1) == 0 {
+		e.drain()
+	}
+}
+
+func (e *engine) close() error {
+	err := e.ch.Shutdown()
+	<-e.done
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.cqs {
+		if cerr := q.Close(); err == nil {
+			err = cerr
+		}
+	}
+	for _, c := range []interface{ Close() error }{e.ch, e.pd} {
+		if cerr := c.Close(); err == nil {
+			err = cerr
+		}
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+package transport
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// The environment variables that Open reads.
+const (
+	// EnvHint holds a hint in the grammar of ParseHint. Empty is unset.
+	EnvHint = "RDMA_LOW_LATENCY_HINT"
+	// EnvWorkload names the workload of the process.
+	EnvWorkload = "RDMATUNE_WORKLOAD"
+)
+
+// ParseHint reads a hint as the spec's sizes are written:
+//
+//	size = digits [ unit ]
+//	unit = "B" | "KiB" | "MiB" | "GiB" | "K" | "KB" | "M" | "MB" | "G" | "GB"
+//
+// Units without "i" count in 1024 as well, and notice says so. No sign, fraction,
+// blank or other case is accepted, and nothing above param.MaxHint.
+func ParseHint(s string) (bytes int64, notice string, err error) {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	if digits == 0 {
+		return 0, "", fmt.Errorf("size %.40q does not begin with a digit", s)
+	}
+	shift := 0
+	switch unit := s[digits:]; unit {
+	case "", "B":
+	case "KiB", "K", "KB":
+		shift = 10
+	case "MiB", "M", "MB":
+		shift = 20
+	case "GiB", "G", "GB":
+		shift = 30
+	default:
+		return 0, "", fmt.Errorf("size %.40q: unknown unit %.20q (B, KiB, MiB or GiB)", s, unit)
+	}
+	n, err := strconv.ParseInt(s[:digits], 10, 64)
+	if err != nil || n > param.MaxHint>>shift {
+		return 0, "", fmt.Errorf("size %.40q is above %s", s, param.FormatBytes(param.MaxHint))
+	}
+	if shift > 0 && !strings.HasSuffix(s, "iB") {
+		notice = fmt.Sprintf("%q is taken as %d bytes; write %q", s, n<<shift, s[:digits]+s[digits:digits+1]+"iB")
+	}
+	return n << shift, notice, nil
+}
+
+// A hintSource is everything that hints may come from.
+type hintSource struct {
+	workload  string
+	program   *int64
+	env       string
+	envSet    bool
+	published *control.Settings
+	pubPath   string
+	pubErr    error
+}
+
+// readSources collects what is fixed while the process lives.
+func readSources(o Options) hintSource {
+	s := hintSource{workload: o.Workload, program: o.Hint}
+	if s.workload == "" {
+		s.workload = os.Getenv(EnvWorkload)
+	}
+	s.env, s.envSet = os.LookupEnv(EnvHint)
+	if o.RunDir != "" && s.workload != "" {
+		s.published, s.pubPath, s.pubErr = control.ReadPublished(o.RunDir, s.workload)
+	}
+	return s
+}
+
+// effective ranks the candidates: the order, the program, the environment, the
+// published file. An order that does not override stands below program and
+// environment.
+func (s hintSource) effective(order *control.Order) control.EffectiveHint {
+	var out control.EffectiveHint
+	var all []control.Candidate
+	rank := map[control.Level]int{}
+	add := func(level control.Level, at int, origin string, size *int64, why string) {
+		all = append(all, control.Candidate{Level: level, Origin: origin, Size: size, Why: why})
+		rank[level] = at
+	}
+	if order != nil && order.Settings != nil && order.Settings.Size != nil {
+		at := 10
+		why := ""
+		if o := order.Settings.Override; o != nil && !*o {
+			at, why = 35, "override = false"
+		}
+		add(control.LevelOrdered, at, "order "+order.ID, order.Settings.Size, why)
+	}
+	if s.program != nil {
+		if *s.program < 0 || *s.program > param.MaxHint {
+			add(control.LevelProgram, 20, "program", nil, fmt.Sprintf("%d is not between 0 and %s", *s.program, param.FormatBytes(param.MaxHint)))
+		} else {
+			add(control.LevelProgram, 20, "program", s.program, "")
+		}
+	}
+	switch {
+	case s.envSet && s.env == "":
+		out.Notices = append(out.Notices, EnvHint+" is empty: taken as unset")
+	case s.envSet:
+		n, notice, err := ParseHint(s.env)
+		origin := fmt.Sprintf("%s=%.40s", EnvHint, s.env)
+		if err != nil {
+			add(control.LevelEnv, 30, origin, nil, err.Error())
+		} else {
+			add(control.LevelEnv, 30, origin, &n, "")
+		}
+		if notice != "" {
+			out.Notices = append(out.Notices, EnvHint+": "+notice)
+		}
+	}
+	if s.pubErr != nil {
+		add(control.LevelPublished, 40, s.pubPath, nil, s.pubErr.Error())
+	} else if s.published != nil && s.published.Size != nil {
+		add(control.LevelPublished, 40, s.pubPath, s.published.Size, "")
+	}
+	slices.SortStableFunc(all, func(a, b control.Candidate) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
+	out.Level, out.Origin = control.LevelNone, "none"
+	for _, c := range all {
+		switch {
+		case c.Size == nil:
+			out.Notices = append(out.Notices, c.Origin+" rejected: "+c.Why)
+			out.Losers = append(out.Losers, c)
+		case out.Level == control.LevelNone:
+			out.Size, out.Level, out.Origin = c.Size, c.Level, c.Origin
+		default:
+			out.Losers = append(out.Losers, c)
+		}
+	}
+	return out
+}

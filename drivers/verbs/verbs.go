@@ -1,0 +1,275 @@
+// Package verbs is what rdmatune's transport needs of an RDMA device, in the
+// words of libibverbs: devices, protection domains, memory regions, completion
+// queues and channels, reliable connected queue pairs. Two providers implement
+// it: ibverbs (the real library, opened at run time) and soft (pure Go over TCP).
+// Both pass the suite in verbstest.
+//
+// Posting and polling allocate nothing and take whole batches, so that a provider
+// over C crosses into it at most once per batch.
+package verbs
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// A Provider opens devices of one implementation.
+type Provider interface {
+	// Name is "ibverbs" or "soft".
+	Name() string
+	// Devices lists the devices that Open knows, sorted.
+	Devices() ([]string, error)
+	// Open opens a device by name.
+	Open(name string) (Device, error)
+}
+
+// For returns the provider that serves device: soft for names that start with
+// "soft", else ibverbs.
+func For(device string, providers ...Provider) (Provider, error) {
+	want := "ibverbs"
+	if strings.HasPrefix(device, "soft") {
+		want = "soft"
+	}
+	for _, p := range providers {
+		if p.Name() == want {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("device %q: no provider %s", device, want)
+}
+
+// A Device is an open RDMA device.
+type Device interface {
+	Name() string
+	Attr() DeviceAttr
+	// Port describes a physical port; the first is 1.
+	Port(port uint8) (PortAttr, error)
+	// GIDs lists the used entries of a port's GID table by ascending index.
+	GIDs(port uint8) ([]GIDEntry, error)
+	AllocPD() (PD, error)
+	NewCompChannel() (CompChannel, error)
+	// NewCQ creates a completion queue of at least cqe entries. ch may be nil: no
+	// events. vector picks the completion vector (an interrupt), 0 <= vector <
+	// DeviceAttr.CompVectors.
+	NewCQ(cqe int, ch CompChannel, vector int) (CQ, error)
+	Close() error
+}
+
+// DeviceAttr identifies a device and bounds what can be asked of it.
+type DeviceAttr struct {
+	Firmware     string
+	NodeGUID     uint64
+	VendorID     uint32
+	VendorPartID uint32
+	MaxQPWR      int // work requests of a send or receive queue
+	MaxSGE       int
+	MaxCQE       int
+	CompVectors  int
+}
+
+// PortAttr describes a port.
+type PortAttr struct {
+	Active    bool // traffic can pass
+	LID       uint16
+	ActiveMTU int  // bytes
+	Ethernet  bool // link layer: addresses are GIDs, there is no LID
+}
+
+// A GID is a port address: 16 bytes, an IPv4-mapped IPv6 address for RoCE v2 over IPv4.
+type GID [16]byte
+
+// IPv4 returns the address that an IPv4-mapped GID carries.
+func (g GID) IPv4() (netip.Addr, bool) {
+	a := netip.AddrFrom16(g)
+	if !a.Is4In6() {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+// String returns g as an IPv6 address.
+func (g GID) String() string { return netip.AddrFrom16(g).String() }
+
+// A GIDEntry is one used entry of a GID table.
+type GIDEntry struct {
+	Index  int
+	GID    GID
+	RoCEv2 bool // false: InfiniBand or RoCE v1
+}
+
+// A PD is a protection domain.
+type PD interface {
+	// RegMR registers buf, which must come from AllocMem and outlive the region.
+	RegMR(buf []byte) (MR, error)
+	CreateQP(QPInitAttr) (QP, error)
+	Close() error
+}
+
+// An MR is a registered memory region with local write access.
+type MR interface {
+	LKey() uint32
+	Close() error
+}
+
+// QPCap is a queue pair's capabilities: asked for in QPInitAttr, granted in QP.Cap.
+type QPCap struct {
+	SendWR int // outstanding sends
+	RecvWR int // posted receives
+	Inline int // bytes of an inline send
+}
+
+// QPInitAttr says how to create a reliable connected queue pair.
+type QPInitAttr struct {
+	SendCQ, RecvCQ CQ
+	Cap            QPCap
+}
+
+// An Endpoint is what one queue pair must know of the other.
+type Endpoint struct {
+	GID     GID
+	LID     uint16
+	QPN     uint32 // 24 bits
+	PSN     uint32 // 24 bits: first packet sequence number that it sends
+	Service uint16 // TCP port of the soft provider, 0 for ibverbs
+}
+
+// ConnectAttr takes a queue pair from RESET to RTS.
+type ConnectAttr struct {
+	Port     uint8
+	GIDIndex int
+	Local    Endpoint // as Local returned it
+	Remote   Endpoint
+	MTU      int // bytes: 256, 512, 1024, 2048 or 4096
+	// RNRRetry is how often a send is tried again while the peer has no receive
+	// posted; 7 means for ever.
+	RNRRetry int
+	// RetryCount and TimeoutExp bound a silent peer: RetryCount tries of
+	// 4.096 us * 2^TimeoutExp each.
+	RetryCount int
+	TimeoutExp int
+}
+
+// QPState is a queue pair's state.
+type QPState int
+
+// The states that are used.
+const (
+	QPReset QPState = iota
+	QPInit
+	QPRTR
+	QPRTS
+	QPError
+)
+
+// A QP is a reliable connected queue pair. Posting is safe from several
+// goroutines; messages go out in the order of posting.
+type QP interface {
+	Num() uint32
+	// Cap is what was granted, which may be more or less than what was asked.
+	Cap() QPCap
+	// Local returns the endpoint that the peer needs. gidIndex must be the one of
+	// the later Connect.
+	Local(port uint8, gidIndex int) (Endpoint, error)
+	// Init moves RESET to INIT: receives may be posted.
+	Init(port uint8) error
+	// Connect moves INIT to RTR and RTS.
+	Connect(ConnectAttr) error
+	// Fail moves to the error state: everything outstanding is flushed.
+	Fail() error
+	State() QPState
+	// PostSend posts wrs in order and returns how many were taken. ENOMEM: the send
+	// queue is full; EINVAL: wrong state or more inline bytes than granted.
+	PostSend(wrs []SendWR) (int, error)
+	// PostRecv posts wrs in order and returns how many were taken.
+	PostRecv(wrs []RecvWR) (int, error)
+	Close() error
+}
+
+// A SendWR is one send work request with one segment.
+type SendWR struct {
+	ID        uint64
+	Buf       []byte // registered memory under LKey, untouched until completion
+	LKey      uint32 // ignored when Inline
+	Signaled  bool   // completes on the send CQ; unsignaled ones complete with the next signaled one
+	Inline    bool   // Buf is copied while posting
+	Solicited bool   // the peer's CQ armed for solicited events wakes
+}
+
+// A RecvWR is one receive work request with one segment.
+type RecvWR struct {
+	ID   uint64
+	Buf  []byte
+	LKey uint32
+}
+
+// Status is a work completion's status, with libibverbs' numbers.
+type Status int
+
+// The statuses that the transport tells apart.
+const (
+	StatusSuccess     Status = 0
+	StatusLocLen      Status = 1 // message longer than the receive
+	StatusLocProt     Status = 4
+	StatusFlushed     Status = 5 // the queue pair was in the error state
+	StatusRemInvalid  Status = 9 // the peer's receive was too short
+	StatusRetryExc    Status = 12
+	StatusRNRRetryExc Status = 13
+)
+
+// String names the status.
+func (s Status) String() string {
+	switch s {
+	case StatusSuccess:
+		return "success"
+	case StatusLocLen:
+		return "local length error"
+	case StatusLocProt:
+		return "local protection error"
+	case StatusFlushed:
+		return "flushed"
+	case StatusRemInvalid:
+		return "remote invalid request"
+	case StatusRetryExc:
+		return "transport retry count exceeded"
+	case StatusRNRRetryExc:
+		return "RNR retry count exceeded"
+	}
+	return fmt.Sprintf("status %d", int(s))
+}
+
+// A WC is one work completion. Only ID, QPN and Status are valid when Status is
+// not StatusSuccess.
+type WC struct {
+	ID      uint64
+	Status  Status
+	Recv    bool // completion of a receive
+	ByteLen int  // bytes received
+	QPN     uint32
+}
+
+// A CQ is a completion queue.
+type CQ interface {
+	// Poll fills wc and returns how many it filled, 0 when the queue is empty. An
+	// error means that the queue overflowed: its queue pairs are lost.
+	Poll(wc []WC) (int, error)
+	// ReqNotify asks for one event on the channel at the next completion. Poll
+	// again after it: what came before is not announced.
+	ReqNotify(solicitedOnly bool) error
+	// Moderate delays events until count completions or period microseconds.
+	// EOPNOTSUPP where the device cannot.
+	Moderate(count, periodUsec int) error
+	// Cap is the number of entries granted.
+	Cap() int
+	Close() error
+}
+
+// A CompChannel delivers the events of the CQs created with it.
+type CompChannel interface {
+	// Wait blocks until an event of any of the channel's CQs, takes all that wait,
+	// acknowledges them, and returns. os.ErrClosed after Shutdown.
+	Wait() error
+	// Shutdown makes Wait return os.ErrClosed from now on. Close needs the CQs gone.
+	Shutdown() error
+	Close() error
+}
