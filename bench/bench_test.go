@@ -22,7 +22,7 @@ func TestCountIsExact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !rep.OK() || !rep.Complete || rep.Workload != "w" || rep.Device != "soft0" || rep.Warmup != 7 {
+	if !rep.OK() || !rep.Complete || rep.Workload != "w" || rep.Device != "soft0" || rep.PeerDevice != "soft1" || rep.Warmup != 7 {
 		t.Errorf("report %+v", rep)
 	}
 	for _, s := range rep.Sizes {

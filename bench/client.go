@@ -114,6 +114,7 @@ type run struct {
 	// message that is under way.
 	ctx   context.Context
 	codec codec
+	peer  string // the server's device
 	out   []byte
 	in    []byte
 	next  uint64 // number of the next message sent
@@ -199,6 +200,10 @@ func (r *run) hello() error {
 	if m.Version != version {
 		return fmt.Errorf("the server speaks version %d, this client %d", m.Version, version)
 	}
+	if len(m.Device) > maxName {
+		return fmt.Errorf("the server's device has a name of %d bytes", len(m.Device))
+	}
+	r.peer = m.Device
 	r.moves.Add(1)
 	return nil
 }
@@ -359,8 +364,8 @@ func (r *run) progress(size, n int64) {
 
 func (r *run) report() Report {
 	rep := Report{
-		Workload: r.o.Workload, Device: r.o.Device, Simulated: r.o.Simulated, Warmup: *r.o.Warmup,
-		Unknown: r.unknown, Complete: r.counts != nil,
+		Workload: r.o.Workload, Device: r.o.Device, PeerDevice: r.peer, Simulated: r.o.Simulated,
+		Warmup: *r.o.Warmup, Unknown: r.unknown, Complete: r.counts != nil,
 	}
 	for i, size := range r.o.Sizes {
 		s := Size{Size: size, Sent: r.sent[i], Counts: r.acct.sizes[i], Latency: r.hist[i]}

@@ -22,11 +22,13 @@ const RoundTrip = "round_trip"
 
 // A Report is what one client's run found.
 type Report struct {
-	Workload  string // as the client was told
-	Device    string // of the client
-	Simulated bool   // a simulated node's device carried the messages
-	Warmup    int
-	Sizes     []Size
+	Workload string // as the client was told
+	Device   string // of the client
+	// PeerDevice is what the server calls its own: text from elsewhere.
+	PeerDevice string
+	Simulated  bool // a simulated node's device carried the messages
+	Warmup     int
+	Sizes      []Size
 	// Unknown counts messages whose fate is not known, because the run ended while
 	// they were under way: 0 or 1.
 	Unknown uint64
@@ -84,6 +86,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		FormatVersion string           `json:"format_version"`
 		Workload      string           `json:"workload"`
 		Device        string           `json:"device"`
+		PeerDevice    string           `json:"peer_device"`
 		Simulated     bool             `json:"simulated"`
 		Kind          string           `json:"kind"`
 		Warmup        int              `json:"warmup"`
@@ -91,7 +94,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Unknown       uint64           `json:"unknown"`
 		Complete      bool             `json:"complete"`
 		Switches      []control.Switch `json:"switches"`
-	}{FormatVersion, r.Workload, r.Device, r.Simulated, RoundTrip, r.Warmup, sizes, r.Unknown, r.Complete, switches})
+	}{FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, RoundTrip, r.Warmup, sizes, r.Unknown, r.Complete, switches})
 }
 
 func micros(n int64, d time.Duration) *float64 {

@@ -21,7 +21,7 @@ func TestReport(t *testing.T) {
 	}
 	slow.Record(1500 * time.Microsecond)
 	rep := Report{
-		Workload: "allreduce", Device: "mlx5_0", Simulated: true, Warmup: 100, Complete: true,
+		Workload: "allreduce", Device: "mlx5_0", PeerDevice: "mlx5_1", Simulated: true, Warmup: 100, Complete: true,
 		Sizes: []Size{
 			{Size: 8, Sent: 200, Latency: fast},
 			{Size: 65_536, Sent: 101, Counts: Counts{1, 2, 3, 4}, Latency: slow},

@@ -27,6 +27,7 @@ type Served struct {
 	Device   string // the client's, likewise
 	Sizes    []ServedSize
 	Err      error // why it ended early; nil after a whole run
+	Conn     Conn  // closed by now
 }
 
 // A ServedSize is the server's account of one size.
@@ -231,7 +232,7 @@ func (s *server) sendControl(m controlMsg) error {
 }
 
 func (s *server) served(err error) Served {
-	r := Served{Workload: s.client.Workload, Device: s.client.Device, Err: err}
+	r := Served{Workload: s.client.Workload, Device: s.client.Device, Err: err, Conn: s.conn}
 	for i, size := range s.client.Sizes {
 		r.Sizes = append(r.Sizes, ServedSize{Size: size, Answered: s.answered[i], Counts: s.acct.sizes[i]})
 	}

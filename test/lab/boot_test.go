@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"errors"
 	"io"
@@ -97,10 +98,28 @@ func TestFailures(t *testing.T) {
 			t.Errorf("error %v; want no exit code and a kernel panic on the console", err)
 		}
 	})
+	t.Run("interrupt", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err := vm.Run(ctx, vm.Config{Script: "sleep 600", Out: t.TempDir(), Console: whenReady(cancel)})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v; want that of the interrupt", err)
+		}
+	})
 	t.Run("hang", func(t *testing.T) {
 		_, err := vm.Run(t.Context(), vm.Config{Script: "true", Out: t.TempDir(), Boot: 1})
 		if err == nil || !strings.Contains(err.Error(), "not up after 1ns") {
 			t.Errorf("error %v; want it to say that the machine was not up", err)
 		}
 	})
+}
+
+// A whenReady is called when the guest's script starts.
+type whenReady func()
+
+func (f whenReady) Write(line []byte) (int, error) {
+	if strings.HasPrefix(string(line), "lab: ready") {
+		f()
+	}
+	return len(line), nil
 }

@@ -52,10 +52,11 @@ func run(ctx context.Context, args []string) (int, error) {
 		build   = flags.Bool("build", true, "build cmd/rdmatune and copy it in")
 		install = flags.Bool("install", true, "as root, install missing Debian packages")
 		out     = flags.String("out", "", "results `directory` (default: a new temporary one)")
+		remap   = flags.Bool("remapping", false, "give the machine an IOMMU with interrupt remapping")
 		boot    = flags.Duration("boot-timeout", vm.DefaultBoot, "longest time until the script starts")
 		timeout = flags.Duration("timeout", vm.DefaultTimeout, "longest time of the whole run")
 	)
-	flags.Func("file", "copy this `path` in, beside the script (repeatable)", func(s string) error {
+	flags.Func("file", "copy this `path`, a file or a directory, in beside the script (repeatable)", func(s string) error {
 		files = append(files, s)
 		return nil
 	})
@@ -93,7 +94,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	res, err := vm.Run(ctx, vm.Config{
 		Script: script, Files: files, Programs: programs, Out: *out,
 		Console: vm.Prefix(os.Stdout, "| "), Log: log,
-		Install: *install, Boot: *boot, Timeout: *timeout,
+		Install: *install, Remapping: *remap, Boot: *boot, Timeout: *timeout,
 	})
 	if err != nil {
 		return 1, err

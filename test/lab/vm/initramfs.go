@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,7 @@ func writeInitramfs(ctx context.Context, path string, c Config, k kernel, init s
 	}
 	a.File(proto.Script, 0o755, []byte(c.Script))
 	for _, file := range c.Files {
-		if err := addFile(a, filepath.Join(proto.Dir, filepath.Base(file)), file); err != nil {
+		if err := addTree(a, filepath.Join(proto.Dir, filepath.Base(file)), file); err != nil {
 			return err
 		}
 	}
@@ -76,6 +77,20 @@ func writeInitramfs(ctx context.Context, path string, c Config, k kernel, init s
 		return err
 	}
 	return w.Flush()
+}
+
+// addTree adds a file, or a directory with all the files below it.
+func addTree(a *cpio, name, host string) error {
+	return filepath.WalkDir(host, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(host, path)
+		if err != nil {
+			return err
+		}
+		return addFile(a, filepath.Join(name, rel), path)
+	})
 }
 
 func addFile(a *cpio, name, host string) error {

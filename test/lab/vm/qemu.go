@@ -32,6 +32,7 @@ func (m machine) boot(ctx context.Context, c *console, bootLimit, limit time.Dur
 
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", m.args()...)
 	cmd.Stdout, cmd.Stderr = c, c
+	cmd.WaitDelay = 5 * time.Second // should anything else hold the console's pipe
 	// The kernel sends the signal when the thread that started QEMU ends, so that
 	// thread stays ours until QEMU is done.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -58,17 +59,22 @@ func (m machine) boot(ctx context.Context, c *console, bootLimit, limit time.Dur
 // drivers. The root bridge that QEMU is given last is probed first: node 0 comes last,
 // so that its card becomes eth0.
 func (m machine) args() []string {
-	args := []string{
-		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem-v1",
-		"-smp", strconv.Itoa(proto.CPUs) + ",sockets=2,cores=2", "-m", "1024",
+	chipset, kernelArgs := []string{"-machine", "q35"}, commandLine
+	if m.remapping {
+		chipset = []string{"-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on"}
+		kernelArgs += " intel_iommu=on"
+	}
+	args := append(chipset,
+		"-accel", "tcg,thread=multi", "-cpu", "Nehalem-v1",
+		"-smp", strconv.Itoa(proto.CPUs)+",sockets=2,cores=2", "-m", "1024",
 		"-object", "memory-backend-ram,id=m0,size=512M", "-numa", "node,nodeid=0,cpus=0-1,memdev=m0",
 		"-object", "memory-backend-ram,id=m1,size=512M", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
-		"-kernel", m.kernel.Image, "-initrd", m.initramfs, "-append", commandLine,
-		"-acpitable", "file=" + quote(m.ssdt),
-		"-fsdev", "local,id=out,security_model=none,path=" + quote(m.out),
-		"-device", "virtio-9p-pci,fsdev=out,bus=pcie.0,mount_tag=" + proto.ShareTag,
-	}
+		"-kernel", m.kernel.Image, "-initrd", m.initramfs, "-append", kernelArgs,
+		"-acpitable", "file="+quote(m.ssdt),
+		"-fsdev", "local,id=out,security_model=none,path="+quote(m.out),
+		"-device", "virtio-9p-pci,fsdev=out,bus=pcie.0,mount_tag="+proto.ShareTag,
+	)
 	for _, node := range []int{1, 0} {
 		n := strconv.Itoa(node)
 		args = append(args,

@@ -26,12 +26,16 @@ type Config struct {
 	// Script is run with dash, in a directory that holds Files. Its exit code is the
 	// run's. What it writes to $OUT is in the result's OutDir.
 	Script string
-	// Files are host paths; each appears in the script's directory under its base
-	// name, with its permission bits.
+	// Files are host paths of files or directories; each appears in the script's
+	// directory under its base name, with its permission bits.
 	Files []string
 	// Programs are host paths of programs for /usr/bin; the shared libraries that they
 	// name come along.
 	Programs []string
+	// Remapping gives the machine an IOMMU with interrupt remapping: then an interrupt
+	// moves to its new CPU at once. Without, as on many machines, it moves when it
+	// comes next, and effective_affinity_list lags behind smp_affinity_list.
+	Remapping bool
 	// Out is the results directory on the host; it is made when missing. Empty: a
 	// temporary directory that the caller removes.
 	Out string
@@ -123,6 +127,7 @@ type machine struct {
 	ssdt      string
 	out       string
 	exitFile  string
+	remapping bool
 }
 
 // prepare makes everything that a boot needs; done removes what only this boot needs.
@@ -150,6 +155,7 @@ func prepare(ctx context.Context, c Config, out string) (m machine, done func(),
 		ssdt:      filepath.Join(tmp, "cpufreq.aml"),
 		out:       out,
 		exitFile:  filepath.Join(tmp, "exit"),
+		remapping: c.Remapping,
 	}
 	if err := os.MkdirAll(filepath.Join(out, "pstate"), 0o755); err != nil {
 		return m, nil, err
