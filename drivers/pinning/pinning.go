@@ -171,8 +171,9 @@ func (d *Driver) threads(t param.Target) ([]procs.Thread, error) {
 }
 
 // Apply implements drivers.Driver. A thread that has ended is passed over. When all
-// changes give one set, threads born meanwhile by threads that had the old one get
-// it as well.
+// changes give one set, a thread that they do not name but that has the old set of
+// one that they do gets it as well: it was born since they were made, and inherited
+// that set.
 func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
 	err := d.apply(ctx, t, cs)
 	now, readErr := d.Read(ctx, t)
@@ -181,7 +182,7 @@ func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _
 
 func (d *Driver) apply(ctx context.Context, t param.Target, cs []param.Change) error {
 	wanted := make(map[string]cpulist.Set, len(cs))
-	inherited := map[string]bool{} // values that a newborn thread may have from its parent
+	inherited := map[string]bool{} // sets that a newborn thread may have from its parent
 	for _, c := range cs {
 		list, ok := c.New.AsText()
 		set, err := cpulist.ParseKernel(list)
