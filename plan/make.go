@@ -259,7 +259,11 @@ func (m *maker) pinning(w spec.Workload, want spec.Want, o param.Observation) {
 				}
 			}
 			if own > 0 {
-				m.note(&m.plan.Notes, w.Address, want.Kind, found.Target.Name, "%d threads%s are pinned by the program itself and left alone (threads = \"all\" would move them)", own, label(found.Target))
+				are := "threads%s are"
+				if own == 1 {
+					are = "thread%s is"
+				}
+				m.note(&m.plan.Notes, w.Address, want.Kind, found.Target.Name, "%d "+are+" pinned by the program itself and left alone (threads = \"all\" would move them)", own, label(found.Target))
 			}
 		}
 	}
