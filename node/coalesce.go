@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -103,8 +105,8 @@ func (n *Node) SetCoalesce(netdev string, want ethnl.Coalesce) error {
 			return fmt.Errorf("%s: set coalescing: %s: %w", netdev, file, ethnl.ErrNotSupported)
 		}
 	}
-	for file, value := range values {
-		if err := n.FS().WriteFile(coalesceDir(netdev)+"/"+file, value); err != nil {
+	for _, file := range slices.Sorted(maps.Keys(values)) {
+		if err := n.fs.WriteFile(coalesceDir(netdev)+"/"+file, values[file]); err != nil {
 			return fmt.Errorf("%s: set coalescing: %w", netdev, err)
 		}
 	}

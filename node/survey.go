@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
@@ -252,22 +251,4 @@ func (s *survey) dirNames(dir string) ([]string, error) {
 	names = slices.DeleteFunc(names, func(name string) bool { return !s.fs.IsDir(dir + "/" + name) })
 	slices.SortStableFunc(names, natural)
 	return names, nil
-}
-
-// numbered returns the numbers N of the entries prefixN of dir, ascending.
-func (s *survey) numbered(dir, prefix string) ([]int, error) {
-	names, err := s.fs.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var ids []int
-	for _, name := range names {
-		text, ok := strings.CutPrefix(name, prefix)
-		id, err := strconv.Atoi(text)
-		if ok && err == nil && id >= 0 && id < cpulist.MaxCPUs && strconv.Itoa(id) == text {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids, nil
 }

@@ -46,7 +46,8 @@ func (s *survey) onlineCPUs() (cpulist.Set, error) {
 	if err == nil && !set.IsEmpty() {
 		return set, nil
 	}
-	ids, dirErr := s.numbered(cpuDir, "cpu")
+	ids, dirErr := s.fs.Numbered(cpuDir, "cpu")
+	ids = slices.DeleteFunc(ids, func(id int) bool { return id >= cpulist.MaxCPUs })
 	if dirErr != nil || len(ids) == 0 {
 		return cpulist.New(), errors.Join(err, dirErr, errors.New("no CPU is listed in "+cpuDir))
 	}
@@ -128,7 +129,7 @@ func (s *survey) isolcpus() (cpulist.Set, error) {
 
 // numaNodes reads the NUMA nodes. Their ids are labels, with gaps.
 func (s *survey) numaNodes() {
-	ids, err := s.numbered(nodeDir, "node")
+	ids, err := s.fs.Numbered(nodeDir, "node")
 	if err != nil {
 		s.why("numa", reason(err))
 		return

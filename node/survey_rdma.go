@@ -98,7 +98,7 @@ func (s *survey) rdmaNetdevs(dir, function string) []string {
 			names = append(names, name)
 		}
 	}
-	ports, err := s.numbered(dir+"/ports", "")
+	ports, err := s.fs.Numbered(dir+"/ports", "")
 	if err == nil {
 		for _, port := range ports[:min(len(ports), maxPorts)] {
 			for gid := range maxGIDs {

@@ -146,7 +146,7 @@ func (n *Node) SetAffinity(tid int, set cpulist.Set) error {
 		return err
 	}
 	status := fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)
-	if err := n.FS().WriteFile(status, cpulist.Format(set)); err != nil {
+	if err := n.fs.WriteFile(status, cpulist.Format(set)); err != nil {
 		return fmt.Errorf("thread %d: set affinity: %w", tid, threadError(err))
 	}
 	return nil

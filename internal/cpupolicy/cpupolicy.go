@@ -4,7 +4,6 @@ package cpupolicy
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +24,7 @@ type Policy struct {
 // Kernels before 4.3 have no policy directories but one in each CPU's; it counts
 // for the first CPU that it covers.
 func List(fs sysfs.FS) []Policy {
-	ids := numbered(fs, cpuDir+"/cpufreq", "policy")
+	ids, _ := fs.Numbered(cpuDir+"/cpufreq", "policy") // not there: the CPUs' own, or none
 	policies := make([]Policy, 0, len(ids))
 	for _, id := range ids {
 		name := "policy" + strconv.Itoa(id)
@@ -34,7 +33,8 @@ func List(fs sysfs.FS) []Policy {
 	if len(policies) > 0 {
 		return policies
 	}
-	for _, id := range numbered(fs, cpuDir, "cpu") {
+	ids, _ = fs.Numbered(cpuDir, "cpu")
+	for _, id := range ids {
 		dir := perCPU(id)
 		if !fs.IsDir(dir) {
 			continue
@@ -51,8 +51,9 @@ func perCPU(id int) string { return cpuDir + "/cpu" + strconv.Itoa(id) + "/cpufr
 
 // Find returns the policy of that name; the error is an errno when it is not there.
 func Find(fs sysfs.FS, name string) (Policy, error) {
-	id, ok := suffix(name, "policy")
-	if !ok {
+	text, ok := strings.CutPrefix(name, "policy")
+	id, err := strconv.Atoi(text)
+	if !ok || err != nil || id < 0 || strconv.Itoa(id) != text {
 		return Policy{}, fmt.Errorf("%.40q is not the name of a cpufreq policy", name)
 	}
 	for _, dir := range []string{cpuDir + "/cpufreq/" + name, perCPU(id)} {
@@ -71,29 +72,4 @@ func CPUs(fs sysfs.FS, dir, file string) (cpulist.Set, error) {
 		return cpulist.New(), err
 	}
 	return cpulist.ParseKernel(strings.Join(strings.Fields(text), ","))
-}
-
-// numbered returns the numbers of the entries of dir that are prefix and a number.
-func numbered(fs sysfs.FS, dir, prefix string) []int {
-	names, err := fs.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var ids []int
-	for _, name := range names {
-		if id, ok := suffix(name, prefix); ok {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-func suffix(name, prefix string) (int, bool) {
-	text, ok := strings.CutPrefix(name, prefix)
-	if !ok {
-		return 0, false
-	}
-	id, err := strconv.Atoi(text)
-	return id, err == nil && id >= 0 && id < cpulist.MaxCPUs && strconv.Itoa(id) == text
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,18 +61,8 @@ func ParseThreadKey(key string) (tid int, start uint64, err error) {
 func (t Table) PIDs() ([]int, error) { return t.numbers("/proc") }
 
 func (t Table) numbers(dir string) ([]int, error) {
-	names, err := t.fs.ReadDir(dir)
-	if err != nil {
-		return nil, gone(err)
-	}
-	var ids []int
-	for _, name := range names {
-		if id, err := strconv.Atoi(name); err == nil && id > 0 {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids, nil
+	ids, err := t.fs.Numbered(dir, "")
+	return ids, gone(err)
 }
 
 // gone turns the errors that a vanished process causes into ErrGone.

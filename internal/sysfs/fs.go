@@ -104,6 +104,25 @@ func (f FS) ReadDir(name string) ([]string, error) {
 	return names, err
 }
 
+// Numbered returns the numbers N, ascending, of the entries of dir that are called
+// prefixN, without leading zeros.
+func (f FS) Numbered(dir, prefix string) ([]int, error) {
+	names, err := f.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var numbers []int
+	for _, name := range names {
+		text, ok := strings.CutPrefix(name, prefix)
+		n, err := strconv.Atoi(text)
+		if ok && err == nil && n >= 0 && strconv.Itoa(n) == text {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
 // Readlink returns the target of the symbolic link name.
 func (f FS) Readlink(name string) (string, error) {
 	if f.b == nil {
