@@ -140,7 +140,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 	}
 	a.event(Event{Step: Opened})
 	if err := a.announce(doc); err != nil {
-		return a.result, errors.Join(err, a.close(ctx, err))
+		return a.result, errors.Join(err, state.Unreserve(r.StateDir), a.close(ctx, err))
 	}
 	a.event(Event{Step: Journaled})
 

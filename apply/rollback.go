@@ -17,18 +17,21 @@ import (
 func (a *run) rollback(ctx context.Context, workload string) {
 	a.failed[workload] = true
 	a.result.RolledBack = append(a.result.RolledBack, workload)
-	var hints []*target
+	var hints, others []*target
 	for i := len(a.targets) - 1; i >= 0; i-- {
-		if t := a.targets[i]; t.workload == workload && t.touched {
-			if t.target.Kind == param.Hint {
-				hints = append(hints, t)
-				continue
-			}
-			a.undo(ctx, t)
+		switch t := a.targets[i]; {
+		case t.workload != workload || !t.touched:
+		case t.target.Kind == param.Hint:
+			hints = append(hints, t)
+		default:
+			others = append(others, t)
 		}
 	}
 	if len(hints) > 0 {
 		a.undoHints(ctx, workload, hints)
+	}
+	for _, t := range others {
+		a.undo(ctx, t)
 	}
 }
 
@@ -100,7 +103,7 @@ func (a *run) undo(ctx context.Context, t *target) {
 	began := time.Now()
 	d, err := a.Drivers.Driver(t.target.Kind)
 	if err == nil {
-		_, err = d.Apply(ctx, t.target, back, t.order)
+		t.inForce, err = d.Apply(ctx, t.target, back, t.order)
 	}
 	if errors.Is(err, drivers.ErrGone) || errors.Is(err, drivers.ErrUnavailable) {
 		err = nil

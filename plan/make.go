@@ -155,11 +155,12 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 			Subject: want.Range.Ptr()})
 		return
 	case have.Value == want.Value:
-		if e == nil {
+		switch {
+		case e != nil:
+			e.Written, e.Maybe = have.Value, nil
+		case !want.Value.IsAbsent(): // what is not asked for is not managed
 			m.plan.Base.Put(state.Entry{BootID: m.in.BootID, Target: key.Target, ID: key.ID, Index: index,
 				Original: m.original(w.Address, key, have.Value), Written: have.Value, Workloads: []string{w.Address}})
-		} else {
-			e.Written, e.Maybe = have.Value, nil
 		}
 		return
 	}

@@ -215,8 +215,8 @@ func (d *Document) Save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
-	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("save state: %w", err)
+	if err := Unreserve(dir); err != nil {
+		return err
 	}
 	if err := renameio.WriteFile(filepath.Join(dir, documentName), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save state: %w", err)
@@ -241,6 +241,14 @@ func (d *Document) Reserve(dir string, more int) error {
 	b = append(b, make([]byte, more*perEntry+4096)...)
 	if err := renameio.WriteFile(filepath.Join(dir, reserveName), b, 0o600); err != nil {
 		return fmt.Errorf("reserve space for the state: %w", err)
+	}
+	return nil
+}
+
+// Unreserve gives back what Reserve took.
+func Unreserve(dir string) error {
+	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("give back the state's reserved space: %w", err)
 	}
 	return nil
 }

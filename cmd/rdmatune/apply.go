@@ -283,7 +283,9 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 		printf(os.Stderr, "\nError: %v\n", err)
 	}
 	for _, w := range r.RolledBack {
-		printf(os.Stderr, "Rolled back: workload.%s is as it was before this run.\n", w)
+		if len(r.Unrestored) == 0 {
+			printf(os.Stderr, "Rolled back: workload.%s is as it was before this run.\n", w)
+		}
 	}
 	for _, err := range r.Unrestored {
 		printf(os.Stderr, "\nError: %v\n  The original is kept in the journal. Mend the cause and run rdmatune destroy, or apply again.\n", err)
