@@ -167,7 +167,7 @@ func (s *survey) irqs(path, function string, driver *string) []IRQ {
 		if managed || s.tellsManaged() {
 			irqs[i].Managed = &managed
 		} else {
-			s.why(path+".managed", "kernels before 6.12 do not tell")
+			s.why(path+".managed", "only Linux 6.12 and later tell")
 		}
 	}
 	return irqs
