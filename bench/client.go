@@ -218,17 +218,19 @@ func (r *run) counted() error {
 	return nil
 }
 
-// rounds is how often each size's turn comes when there is time enough for turns of
-// minTurn.
+// A size's turn is a twentieth of its share of the time, within these bounds: long
+// enough for its warm-up not to be most of it, and short enough for every size to
+// have one before and after whatever happens on the way.
 const (
-	rounds  = 20
 	minTurn = 100 * time.Millisecond
+	maxTurn = time.Second
 )
 
 // timed shares Duration evenly: in each turn, a size gets the time left divided by
 // the turns left, so that a slow size does not make the run longer.
 func (r *run) timed() error {
-	turns := len(r.o.Sizes) * int(min(max(r.o.Duration/(minTurn*time.Duration(len(r.o.Sizes))), 1), rounds))
+	share := r.o.Duration / time.Duration(len(r.o.Sizes))
+	turns := len(r.o.Sizes) * int(max(share/min(max(share/20, minTurn), maxTurn), 1))
 	end := time.Now().Add(r.o.Duration)
 	for turn := range turns {
 		now := time.Now()
