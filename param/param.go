@@ -85,6 +85,9 @@ type Setting struct {
 	// Note is what a driver has to say of the value in force, for a person:
 	// "effective pending", "pinned by itself", "kernel-managed". It is never compared.
 	Note string `json:"note,omitempty"`
+	// Origin says who gave a value that several may give: of a hint "order",
+	// "program", "environment" or "published".
+	Origin string `json:"origin,omitempty"`
 	// Fixed says that the setting cannot be written here (a kernel-managed interrupt,
 	// a field that the driver does not offer). Plan makes a note of it, not a change.
 	Fixed bool `json:"fixed,omitempty"`

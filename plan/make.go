@@ -327,7 +327,7 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 			if s.Index == "" || s.ID != param.HintSize {
 				continue
 			}
-			if !override && s.Fixed {
+			if !override && (s.Origin == "program" || s.Origin == "environment") {
 				m.note(&m.plan.Notes, w.Address, want.Kind, found.Target.Name, "connection %s follows the program's or its environment's own hint (%s), since override = false", s.Index, s.Note)
 				continue
 			}

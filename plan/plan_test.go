@@ -325,7 +325,7 @@ state hint published/a size original 4096 written 4096 [a]
 			func() Input {
 				f := hintFound("20", param.Int(4096), param.Int(64))
 				f.Settings[1].Value = param.Bool(false)
-				f.Settings[3].Fixed, f.Settings[3].Note = true, "RDMA_LOW_LATENCY_HINT=64"
+				f.Settings[3].Origin, f.Settings[3].Note = "environment", "RDMA_LOW_LATENCY_HINT=64"
 				return input(nil, workload(a, hintWant(4096, false))).found(a, param.Hint, f)
 			}(),
 			`Notes:

@@ -120,7 +120,7 @@ func (d *Driver) processes(ctx context.Context, t param.Target) ([]Process, erro
 
 // settings returns what a process has, by what its transports say.
 func settings(ps []Process) []param.Setting {
-	out := ps[0].Order.settings().list()
+	out := ps[0].Settings.list()
 	for _, p := range ps {
 		if p.Err != "" {
 			for i := range out {
@@ -136,6 +136,7 @@ func settings(ps []Process) []param.Setting {
 		for _, c := range p.Conns {
 			s := param.Setting{ID: param.HintSize, Index: strconv.FormatUint(c.ID, 10), Value: intValue(c.Hint)}
 			s.Note = c.Profile + ", from " + c.Origin
+			s.Origin = p.Hint.Level.String()
 			out = append(out, s)
 		}
 	}

@@ -58,16 +58,19 @@ func Serve(ctx context.Context, runDir string, svc Service) (*Server, error) {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	mux := http.NewServeMux()
+	identify := func(p *Process) error {
+		p.Version, p.Pid, p.Start, p.UID = Version, os.Getpid(), start, uint32(os.Geteuid())
+		return p.describe()
+	}
 	mux.HandleFunc("GET /v1/process", func(w http.ResponseWriter, r *http.Request) {
 		p := svc.Describe()
-		p.Version, p.Pid, p.Start, p.UID = Version, os.Getpid(), start, uint32(os.Geteuid())
-		if err := p.describe(); err != nil {
+		if err := identify(&p); err != nil {
 			answer(w, http.StatusInternalServerError, problem{err.Error()})
 			return
 		}
 		answer(w, http.StatusOK, p)
 	})
-	mux.HandleFunc("POST /v1/order", func(w http.ResponseWriter, r *http.Request) { serveOrder(w, r, svc) })
+	mux.HandleFunc("POST /v1/order", func(w http.ResponseWriter, r *http.Request) { serveOrder(w, r, svc, identify) })
 	s.http = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -122,7 +125,7 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.dir.f.Close())
 }
 
-func serveOrder(w http.ResponseWriter, r *http.Request, svc Service) {
+func serveOrder(w http.ResponseWriter, r *http.Request, svc Service, identify func(*Process) error) {
 	cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
 	if !ok || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		answer(w, http.StatusForbidden, problem{"only root and the process's own user may order"})
@@ -134,6 +137,9 @@ func serveOrder(w http.ResponseWriter, r *http.Request, svc Service) {
 		return
 	}
 	res, err := svc.Order(r.Context(), o)
+	if err == nil {
+		err = identify(&res.Process)
+	}
 	switch {
 	case errors.Is(err, ErrConflict):
 		answer(w, http.StatusConflict, problem{err.Error()})

@@ -26,7 +26,10 @@ type Process struct {
 	Simulated bool          `json:"simulated"`
 	Hint      EffectiveHint `json:"hint"`
 	Order     *Order        `json:"order"` // in force, nil before the first
-	Conns     []Conn        `json:"conns"`
+	// Settings are those in force: the order's, else what was published for the
+	// workload; nil when there is neither.
+	Settings *Settings `json:"settings"`
+	Conns    []Conn    `json:"conns"`
 	// Err says why a process that is there could not be asked; it is set by List only.
 	Err string `json:"-"`
 
@@ -44,6 +47,21 @@ const (
 	LevelPublished Level = 4 // by apply, for the workload, as a file
 	LevelNone      Level = 5 // nobody gave one
 )
+
+// String returns the level's name.
+func (l Level) String() string {
+	switch l {
+	case LevelOrdered:
+		return "order"
+	case LevelProgram:
+		return "program"
+	case LevelEnv:
+		return "environment"
+	case LevelPublished:
+		return "published"
+	}
+	return "none"
+}
 
 // A Candidate is one hint that could have been in force.
 type Candidate struct {

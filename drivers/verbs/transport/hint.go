@@ -60,6 +60,7 @@ type hintSource struct {
 	program   *int64
 	env       string
 	envSet    bool
+	runDir    string
 	published *control.Settings
 	pubPath   string
 	pubErr    error
@@ -72,10 +73,16 @@ func readSources(o Options) hintSource {
 		s.workload = os.Getenv(EnvWorkload)
 	}
 	s.env, s.envSet = os.LookupEnv(EnvHint)
-	if o.RunDir != "" && s.workload != "" {
-		s.published, s.pubPath, s.pubErr = control.ReadPublished(o.RunDir, s.workload)
-	}
+	s.runDir = o.RunDir
+	s.readPublished()
 	return s
+}
+
+// readPublished reads what is published for the workload now.
+func (s *hintSource) readPublished() {
+	if s.runDir != "" && s.workload != "" {
+		s.published, s.pubPath, s.pubErr = control.ReadPublished(s.runDir, s.workload)
+	}
 }
 
 // effective ranks the candidates: the order, the program, the environment, the

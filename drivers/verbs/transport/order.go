@@ -50,13 +50,10 @@ func (t *Transport) follow() follow {
 		hint: h.Size, origin: h.Origin, completion: completionAdaptive,
 		drainTimeout: defaultDrainTimeout, cooldown: defaultCooldown,
 	}
-	s := t.sources.published
 	if t.order != nil {
 		f.generation = t.order.Generation
-		if t.order.Settings != nil {
-			s = t.order.Settings
-		}
 	}
+	s := t.settings()
 	if s == nil {
 		return f
 	}
@@ -75,6 +72,15 @@ func (t *Transport) follow() follow {
 	return f
 }
 
+// settings are the settings in force: the order's, else the published ones. The
+// caller holds mu.
+func (t *Transport) settings() *control.Settings {
+	if t.order != nil && t.order.Settings != nil {
+		return t.order.Settings
+	}
+	return t.sources.published
+}
+
 // Describe implements control.Service.
 func (t *Transport) Describe() control.Process {
 	p := control.Process{
@@ -87,6 +93,7 @@ func (t *Transport) Describe() control.Process {
 		o := *t.order
 		p.Order = &o
 	}
+	p.Settings = t.settings()
 	return p
 }
 
@@ -130,6 +137,8 @@ func (t *Transport) accept(o control.Order) error {
 		t.tried = map[uint64]attempt{}
 	}
 	t.order = &o
+	// What was published may have changed with the order, or gone with it.
+	t.sources.readPublished()
 	return nil
 }
 
