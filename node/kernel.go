@@ -86,7 +86,7 @@ func usable(v sysfs.View, s cpulist.Set) (cpulist.Set, error) {
 
 // writeIRQ remembers an affinity once, as a list; the other three files follow from
 // it. A mask that has no online CPU is refused, one that has some is kept whole
-// (kernel/irq/proc.c).
+// (kernel/irq/proc.c); a CPU beyond the possible ones is out of range.
 func writeIRQ(v sysfs.View, name, value string) (string, []byte, error) {
 	parse := cpulist.ParseMask
 	if strings.HasSuffix(name, "_list") {
@@ -95,6 +95,9 @@ func writeIRQ(v sysfs.View, name, value string) (string, []byte, error) {
 	set, err := parse(value)
 	if err != nil {
 		return "", nil, syscall.EINVAL
+	}
+	if list := set.List(); len(list) > 0 && width(v) > 0 && list[len(list)-1] >= width(v) {
+		return "", nil, syscall.ERANGE
 	}
 	if _, err := usable(v, set); err != nil {
 		return "", nil, err
@@ -121,13 +124,17 @@ func readIRQ(v sysfs.View, name string) ([]byte, bool, error) {
 	if strings.HasSuffix(name, "_list") {
 		return line(cpulist.Format(set)), true, nil
 	}
-	width := 1
+	return line(cpulist.FormatMask(set, width(v))), true, nil
+}
+
+// width is how many CPUs the kernel's masks are for, 0 when that is not known.
+func width(v sysfs.View) int {
 	if list, ok := text(v, "sys/devices/system/cpu/possible"); ok {
 		if possible, err := cpulist.ParseKernel(list); err == nil && !possible.IsEmpty() {
-			width = possible.List()[possible.Size()-1] + 1
+			return possible.List()[possible.Size()-1] + 1
 		}
 	}
-	return line(cpulist.FormatMask(set, width)), true, nil
+	return 0
 }
 
 // writeCpufreq checks a governor against those offered, and a limit for being a

@@ -117,7 +117,7 @@ func TestKernelManners(t *testing.T) {
 		"affinity mask": {{irq + "smp_affinity", "c0", nil, irq + "smp_affinity_list", "6-7"}, {irq + "smp_affinity", "c0", nil, irq + "effective_affinity_list", "6"}, {irq + "smp_affinity", "c0", nil, irq + "effective_affinity", "40"}},
 		"affinity refused": {
 			{irq + "smp_affinity_list", "", syscall.EINVAL, irq + "smp_affinity_list", "0-7"},
-			{irq + "smp_affinity_list", "8", syscall.EINVAL, irq + "smp_affinity_list", "0-7"},
+			{irq + "smp_affinity_list", "8", syscall.ERANGE, irq + "smp_affinity_list", "0-7"},
 			{irq + "smp_affinity_list", "x", syscall.EINVAL, irq + "smp_affinity_list", "0-7"},
 			{irq + "effective_affinity_list", "1", syscall.EPERM, irq + "effective_affinity_list", "2"},
 		},

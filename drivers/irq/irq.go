@@ -29,8 +29,11 @@ func New(f sysfs.FS) *Driver { return &Driver{fs: f} }
 
 var _ drivers.Driver = (*Driver)(nil)
 
-// managedNote is what is said of an interrupt that takes no affinity.
-const managedNote = "kernel-managed: the kernel places this interrupt itself"
+// What is said of an interrupt that takes no affinity.
+const (
+	managedNote = "kernel-managed: the kernel places this interrupt itself"
+	unusedNote  = "no handler is installed: the device does not use this vector now"
+)
 
 // Kind implements drivers.Driver.
 func (d *Driver) Kind() param.Kind { return param.IRQ }
@@ -132,6 +135,12 @@ func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error
 func (d *Driver) read(n int) param.Setting {
 	s := param.Setting{ID: param.IRQCPUs}
 	asked, managed, err := interrupts.Affinity(d.fs, n)
+	if errors.Is(err, fs.ErrNotExist) {
+		// The kernel makes /proc/irq/N when the first handler is installed, such as when
+		// a netdev is brought up.
+		s.Value, s.Fixed, s.Note = param.Unknown(unusedNote), true, unusedNote
+		return s
+	}
 	if err != nil {
 		s.Value = param.Unknown(err.Error())
 		return s
@@ -162,7 +171,7 @@ func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _
 		}
 	}
 	now := d.read(n)
-	if errors.Is(err, drivers.ErrUnavailable) {
+	if errors.Is(err, drivers.ErrUnavailable) && !now.Fixed {
 		now.Fixed, now.Note = true, managedNote
 	}
 	return []param.Setting{now}, err
@@ -180,7 +189,7 @@ func (d *Driver) apply(t param.Target, n int, c param.Change) error {
 		return nil
 	}
 	if before.Fixed {
-		return fmt.Errorf("interrupt %s: %s: %w", t.Name, managedNote, drivers.ErrUnavailable)
+		return fmt.Errorf("interrupt %s: %s: %w", t.Name, before.Note, drivers.ErrUnavailable)
 	}
 	if err := d.fs.WriteFile(interrupts.AffinityFile(n), cpulist.Format(set)); err != nil {
 		return fmt.Errorf("interrupt %s: set affinity to %s: %w", t.Name, cpulist.Format(set), d.explain(set, err))
@@ -201,6 +210,8 @@ func (d *Driver) explain(set cpulist.Set, err error) error {
 	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.EPERM):
 		// EIO before Linux 6.12, EPERM since. Interrupt chips without affinity say EIO too.
 		return fmt.Errorf("%s: %w: %w", managedNote, drivers.ErrUnavailable, err)
+	case errors.Is(err, syscall.ERANGE):
+		return fmt.Errorf("it names CPUs that this machine cannot have: %w", err)
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("the CPUs have no interrupt vector left: %w", err)
 	case errors.Is(err, fs.ErrNotExist):

@@ -53,6 +53,10 @@ func TestRead(t *testing.T) {
 		"0000:10:00.0/0": {ID: param.IRQCPUs, Value: param.Text("0-2")},
 		"0000:10:00.0/1": {ID: param.IRQCPUs, Value: param.Text("1"), Note: "effective pending: CPU 0 still takes it"},
 		"0000:10:00.0/2": {ID: param.IRQCPUs, Value: param.Text("2"), Fixed: true, Note: "kernel-managed: the kernel places this interrupt itself"},
+		"0000:10:00.0/3": {
+			ID: param.IRQCPUs, Value: param.Unknown("no handler is installed: the device does not use this vector now"),
+			Fixed: true, Note: "no handler is installed: the device does not use this vector now",
+		},
 		"0000:11:00.0/0": {ID: param.IRQCPUs, Value: param.Text("0-3")},
 	} {
 		got, err := d.Read(t.Context(), vector(name))
@@ -60,7 +64,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
 		}
 	}
-	if _, err := d.Read(t.Context(), vector("0000:10:00.0/3")); !errors.Is(err, drivers.ErrGone) {
+	if _, err := d.Read(t.Context(), vector("0000:10:00.0/4")); !errors.Is(err, drivers.ErrGone) {
 		t.Errorf("a vector that is not there: %v", err)
 	}
 }
@@ -79,6 +83,8 @@ func TestApplyErrors(t *testing.T) {
 		"managed, new":      {"0000:10:00.0/2", to("1"), nil, "kernel-managed", drivers.ErrUnavailable},
 		"managed, EPERM":    {"0000:10:00.0/0", to("1"), syscall.EPERM, "kernel-managed", drivers.ErrUnavailable},
 		"managed, old":      {"0000:10:00.0/0", to("1"), syscall.EIO, "kernel-managed", drivers.ErrUnavailable},
+		"not in use":        {"0000:10:00.0/3", to("1"), nil, "no handler is installed", drivers.ErrUnavailable},
+		"no such CPU":       {"0000:10:00.0/0", to("1-4"), nil, "cannot have", syscall.ERANGE},
 		"no vector left":    {"0000:10:00.0/0", to("1"), syscall.ENOSPC, "no interrupt vector left", syscall.ENOSPC},
 		"freed meanwhile":   {"0000:10:00.0/0", to("1"), syscall.ENOENT, "gone", drivers.ErrGone},
 		"no permission":     {"0000:10:00.0/0", to("1"), syscall.EACCES, "permission denied", syscall.EACCES},
