@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
@@ -234,7 +235,9 @@ func (a *run) carryOut(ctx context.Context) {
 	}
 }
 
-// prepare tells the targets of the first one's workload and kind of their order.
+// prepare tells the targets of the first one's workload and kind of their order, as
+// far as they have the same one. A target that could not be told is found out by
+// its own Apply.
 func (a *run) prepare(ctx context.Context, ts []*target) {
 	d, err := a.Drivers.Driver(ts[0].target.Kind)
 	if err != nil {
@@ -246,12 +249,11 @@ func (a *run) prepare(ctx context.Context, ts []*target) {
 	}
 	var targets []param.Target
 	for _, t := range ts {
-		if t.target.Kind != ts[0].target.Kind || t.workload != ts[0].workload {
+		if t.target.Kind != ts[0].target.Kind || t.workload != ts[0].workload || !reflect.DeepEqual(t.order, ts[0].order) {
 			break
 		}
 		targets = append(targets, t.target)
 	}
-	// A target that could not be told is found out by its own Apply.
 	_ = p.Prepare(ctx, targets, ts[0].order)
 }
 

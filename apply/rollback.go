@@ -49,34 +49,33 @@ func (a *run) undoHints(ctx context.Context, workload string, hints []*target) {
 	for _, t := range hints {
 		t.order.Generation, t.order.Force = back.Counter, true
 		t.order.Want = oldSettings(t)
+		t.order.Release = t.order.Want == nil
 	}
-	if d, err := a.Drivers.Driver(param.Hint); err == nil {
-		if p, ok := d.(drivers.Preparer); ok {
-			var targets []param.Target
-			for _, t := range hints {
-				targets = append(targets, t.target)
-			}
-			_ = p.Prepare(ctx, targets, hints[0].order) // each undo finds out by itself
-		}
-	}
+	a.prepare(ctx, hints)
 	for _, t := range hints {
 		a.undo(ctx, t)
 	}
 }
 
-// oldSettings is what a hint's target had before: the wanted settings with the old
-// values of those that changed. A target that had none at all wants none again.
+// oldSettings is what a hint's target had before: the old values of what changed,
+// and of the rest what is wanted. A target that had none at all wants none again.
 func oldSettings(t *target) []param.Setting {
+	values := map[param.ID]param.Value{}
+	for _, s := range t.order.Want {
+		values[s.ID] = s.Value
+	}
+	for _, c := range t.changes {
+		if c.Index == "" {
+			values[c.ID] = c.Old
+		}
+	}
 	var out []param.Setting
 	any := false
-	for _, s := range t.order.Want {
-		for _, c := range t.changes {
-			if c.ID == s.ID && c.Index == "" {
-				s.Value = c.Old
-			}
+	for _, row := range param.Table {
+		if v, ok := values[row.ID]; ok {
+			out = append(out, param.Setting{ID: row.ID, Value: v})
+			any = any || !v.IsAbsent()
 		}
-		any = any || !s.Value.IsAbsent()
-		out = append(out, s)
 	}
 	if !any {
 		return nil

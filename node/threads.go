@@ -27,7 +27,8 @@ type Process struct {
 
 // Adopt makes a captured or simulated node show ps in its /proc, and none that an
 // earlier call gave. Their threads may run on all online CPUs, except for what
-// SetAffinity set for a thread of the same id and start time before.
+// SetAffinity set for a thread of the same id and start time before; a thread for
+// which nothing was set has what its main thread has, as if it had been born of it.
 func (n *Node) Adopt(ps ...Process) error {
 	if n.kind == Local {
 		return fmt.Errorf("node %s: shows its own processes only", n.ref)
@@ -42,9 +43,19 @@ func (n *Node) Adopt(ps ...Process) error {
 		n.adopted.Remove("/proc/" + strconv.Itoa(pid))
 	}
 	n.pids = nil
+	table := procs.New(n.fs, nil)
 	for _, p := range ps {
 		show(n.adopted, p, online)
 		n.pids = append(n.pids, p.PID)
+		threads, err := table.Threads(p.PID)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.ref, err)
+		}
+		for _, th := range threads {
+			if th.TID == p.PID {
+				show(n.adopted, p, cpulist.Format(th.CPUs))
+			}
+		}
 	}
 	return nil
 }

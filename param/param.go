@@ -141,6 +141,8 @@ type Order struct {
 	Force bool
 	// Want is every setting wanted for the target, also those already in force.
 	Want []Setting
+	// Release takes back what the target had been told, all of it; Want is then empty.
+	Release bool
 }
 
 // Want returns the wanted value of id, Absent when there is none.

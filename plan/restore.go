@@ -121,7 +121,7 @@ func (m *maker) release(workload string, t param.Target) {
 		g = state.Generation{Counter: g.Counter + 1}
 		m.plan.Generations[workload] = g
 	}
-	m.plan.Orders[t] = param.Order{Workload: workload, Generation: g.Counter}
+	m.plan.Orders[t] = param.Order{Workload: workload, Generation: g.Counter, Release: true}
 }
 
 func attr(id param.ID) string {

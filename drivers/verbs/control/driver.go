@@ -154,9 +154,6 @@ func (o *Order) settings() *Settings {
 // Prepare tells every process what its side shall have, before any switches. A
 // process that went away needs to know nothing.
 func (d *Driver) Prepare(ctx context.Context, targets []param.Target, o param.Order) error {
-	if len(o.Want) == 0 {
-		return nil
-	}
 	var errs []error
 	for _, t := range targets {
 		if strings.HasPrefix(t.Name, publishedPrefix) {
@@ -205,6 +202,9 @@ func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []pa
 		}
 		ord := Order{ID: o.ID, Generation: o.Generation, Workload: o.Workload, Force: o.Force, Open: open,
 			Settings: p.Order.settings().with(o.Want, cs)}
+		if o.Release {
+			ord.Settings = nil
+		}
 		octx, cancel := context.WithTimeout(ctx, patience(ord.Settings))
 		res, err := send(octx, d.runDir, p, ord)
 		cancel()

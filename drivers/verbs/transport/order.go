@@ -45,6 +45,8 @@ func (t *Transport) Hint() EffectiveHint {
 func (t *Transport) follow() follow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// What is published may have changed since, or gone with an order.
+	t.sources.readPublished()
 	h := t.sources.effective(t.order)
 	f := follow{
 		hint: h.Size, origin: h.Origin, completion: completionAdaptive,
@@ -137,8 +139,6 @@ func (t *Transport) accept(o control.Order) error {
 		t.tried = map[uint64]attempt{}
 	}
 	t.order = &o
-	// What was published may have changed with the order, or gone with it.
-	t.sources.readPublished()
 	return nil
 }
 
