@@ -136,29 +136,32 @@ func (d *Driver) present(t param.Target) error {
 }
 
 // Read implements drivers.Driver. What the netdev's driver does not offer is unknown
-// and fixed; a driver that offers nothing is ErrUnavailable.
+// and fixed, also where it offers nothing at all.
 func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
 	if err := d.present(t); err != nil {
 		return nil, err
 	}
 	c, err := d.node.Coalesce(t.Name)
-	if err != nil {
-		return nil, unavailable(err)
+	if errors.Is(err, ethnl.ErrNotSupported) {
+		return settings(ethnl.Coalesce{}, err.Error()), nil
 	}
-	return d.settings(t, c), nil
+	if err != nil {
+		return nil, err
+	}
+	return settings(c, "not offered by "+d.driverOf(t.Name)), nil
 }
 
-func (d *Driver) settings(t param.Target, c ethnl.Coalesce) []param.Setting {
-	settings := make([]param.Setting, 0, len(fields))
+// settings turns c into settings; missing says why a field has no value.
+func settings(c ethnl.Coalesce, missing string) []param.Setting {
+	list := make([]param.Setting, 0, len(fields))
 	for _, f := range fields {
 		s := param.Setting{ID: f.id, Value: f.get(c)}
 		if s.Value.IsAbsent() {
-			s.Note = "not offered by " + d.driverOf(t.Name)
-			s.Fixed, s.Value = true, param.Unknown(s.Note)
+			s.Fixed, s.Value, s.Note = true, param.Unknown(missing), missing
 		}
-		settings = append(settings, s)
+		list = append(list, s)
 	}
-	return settings
+	return list
 }
 
 // unavailable adds ErrUnavailable to an error that says so in ethnl's words.
@@ -170,28 +173,41 @@ func unavailable(err error) error {
 }
 
 // Apply implements drivers.Driver. All changes go in one request, which the kernel
-// takes whole or not at all.
-func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
+// takes whole or not at all. What o wants beside them goes with them: with adaptive
+// moderation on, a driver shows values that are not the ones it falls back to.
+func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, o param.Order) ([]param.Setting, error) {
 	if err := errors.Join(ctx.Err(), d.present(t)); err != nil {
 		return nil, err
 	}
 	before, err := d.node.Coalesce(t.Name)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	err = d.apply(t, before, cs)
-	after, readErr := d.node.Coalesce(t.Name)
-	if readErr != nil {
-		return nil, errors.Join(err, unavailable(readErr))
-	}
+	cs = withWanted(cs, o.Want, before)
 	if err == nil {
-		err = verify(t, after, cs)
+		err = d.apply(t, before, cs)
 	}
-	return d.settings(t, after), err
+	now, readErr := d.Read(ctx, t)
+	if err == nil && readErr == nil {
+		err = verify(t, now, cs)
+	}
+	return now, errors.Join(unavailable(err), readErr)
 }
 
+// withWanted adds to cs what else is wanted and offered.
+func withWanted(cs []param.Change, want []param.Setting, offered ethnl.Coalesce) []param.Change {
+	cs = slices.Clone(cs)
+	for _, s := range want {
+		f, ok := lookup(s.ID)
+		known := slices.ContainsFunc(cs, func(c param.Change) bool { return c.ID == s.ID })
+		if ok && !known && !f.get(offered).IsAbsent() && s.Value.IsKnown() && !s.Value.IsAbsent() {
+			cs = append(cs, param.Change{ID: s.ID, New: s.Value})
+		}
+	}
+	return cs
+}
+
+// apply sends the request, unless everything is in force.
 func (d *Driver) apply(t param.Target, before ethnl.Coalesce, cs []param.Change) error {
 	var request ethnl.Coalesce
+	differs := false
 	for _, c := range cs {
 		f, ok := lookup(c.ID)
 		if !ok {
@@ -201,14 +217,15 @@ func (d *Driver) apply(t param.Target, before ethnl.Coalesce, cs []param.Change)
 		if now.IsAbsent() {
 			return fmt.Errorf("netdev %s: %s is not offered by %s: %w", t.Name, c.ID, d.driverOf(t.Name), drivers.ErrUnavailable)
 		}
-		if now != c.New && !f.set(&request, c.New) {
+		if !f.set(&request, c.New) {
 			return fmt.Errorf("netdev %s: %s cannot be %s", t.Name, c.ID, c.New)
 		}
+		differs = differs || now != c.New
 	}
-	if request == (ethnl.Coalesce{}) {
+	if !differs {
 		return nil
 	}
-	return unavailable(d.node.SetCoalesce(t.Name, request))
+	return d.node.SetCoalesce(t.Name, request)
 }
 
 func lookup(id param.ID) (field, bool) {
@@ -221,12 +238,11 @@ func lookup(id param.ID) (field, bool) {
 
 // verify compares what is in force with what was asked: drivers round to what their
 // hardware counts in.
-func verify(t param.Target, now ethnl.Coalesce, cs []param.Change) error {
+func verify(t param.Target, now []param.Setting, cs []param.Change) error {
 	for _, c := range cs {
-		f, _ := lookup(c.ID)
-		if got := f.get(now); got != c.New {
+		if got, _ := drivers.Lookup(now, c.ID, ""); got.Value != c.New {
 			return fmt.Errorf("netdev %s: %s: asked for %s, the driver has %s", t.Name, c.ID,
-				param.Format(c.ID, c.New), param.Format(c.ID, got))
+				param.Format(c.ID, c.New), param.Format(c.ID, got.Value))
 		}
 	}
 	return nil

@@ -64,8 +64,12 @@ func TestRead(t *testing.T) {
 		t.Errorf("%s, %v; want %s", show(got), err, want)
 	}
 	// What cannot be read is not 0.
-	if _, err := d.Read(t.Context(), netdev("eth1", "3")); !errors.Is(err, drivers.ErrUnavailable) {
-		t.Errorf("a netdev without coalescing: %v", err)
+	got, err = d.Read(t.Context(), netdev("eth1", "3"))
+	if err != nil || len(got) != 6 || !got[0].Fixed || got[0].Value.IsKnown() || !strings.Contains(got[0].Note, "does not tell") {
+		t.Errorf("a netdev without coalescing: %s, %v", show(got), err)
+	}
+	if _, err := d.Apply(t.Context(), netdev("eth1", "3"), []param.Change{{ID: param.RXUsecs, New: param.Int(1)}}, param.Order{}); !errors.Is(err, drivers.ErrUnavailable) {
+		t.Errorf("setting a netdev without coalescing: %v", err)
 	}
 	if _, err := d.Read(t.Context(), netdev("eth0", "9")); !errors.Is(err, drivers.ErrGone) {
 		t.Errorf("another netdev of that name: %v", err)
@@ -115,6 +119,36 @@ func TestApplyErrors(t *testing.T) {
 		}
 		if len(got) != 6 {
 			t.Errorf("%s: Apply does not tell what is in force: %s", name, show(got))
+		}
+	}
+}
+
+// adaptive is a driver that shows rx_usecs 0 while it moderates by itself, whatever
+// it will fall back to.
+type adaptive struct{ *node.Node }
+
+func (a adaptive) Coalesce(netdev string) (ethnl.Coalesce, error) {
+	c, err := a.Node.Coalesce(netdev)
+	if err == nil && *c.AdaptiveRX {
+		c.RXUsecs = new(uint32(0))
+	}
+	return c, err
+}
+
+func TestAdaptiveHidesValues(t *testing.T) {
+	off := param.Change{ID: param.AdaptiveRX, New: param.Bool(false)}
+	usecs := param.Setting{ID: param.RXUsecs, Value: param.Int(0)} // in force by the look of it
+	for name, tc := range map[string]struct {
+		cs []param.Change
+		o  param.Order
+	}{
+		"both changed":   {[]param.Change{off, {ID: usecs.ID, New: usecs.Value}}, param.Order{}},
+		"one is wanted":  {[]param.Change{off}, param.Order{Want: []param.Setting{usecs, {ID: param.RXFrames, Value: param.Unknown("x")}}}},
+		"wanted by hint": {[]param.Change{off}, param.Order{Want: []param.Setting{usecs, {ID: param.HintSize, Value: param.Int(1)}}}},
+	} {
+		got, err := coalesce.New(adaptive{drivertest.Simulated(t, "small")}).Apply(t.Context(), netdev("ens1f0np0", "2"), tc.cs, tc.o)
+		if s, _ := drivers.Lookup(got, param.RXUsecs, ""); err != nil || s.Value != usecs.Value {
+			t.Errorf("%s: %s, %v", name, show(got), err)
 		}
 	}
 }

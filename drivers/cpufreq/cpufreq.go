@@ -118,17 +118,18 @@ func (d *Driver) value(p cpupolicy.Policy, id param.ID) param.Value {
 	return param.Int(khz)
 }
 
-// Apply implements drivers.Driver.
-func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
+// Apply implements drivers.Driver. What o wants beside the changes is held as well:
+// moving one limit can bring back a request for the other that it had hidden.
+func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, o param.Order) ([]param.Setting, error) {
 	p, err := d.policy(t)
 	if err != nil {
 		return nil, err
 	}
-	err = d.apply(ctx, p, cs)
+	err = d.apply(ctx, p, cs, o.Want)
 	return d.read(p), err
 }
 
-func (d *Driver) apply(ctx context.Context, p cpupolicy.Policy, cs []param.Change) error {
+func (d *Driver) apply(ctx context.Context, p cpupolicy.Policy, cs []param.Change, also []param.Setting) error {
 	wanted := map[param.ID]param.Value{}
 	for _, c := range cs {
 		if _, ok := files[c.ID]; !ok {
@@ -138,6 +139,12 @@ func (d *Driver) apply(ctx context.Context, p cpupolicy.Policy, cs []param.Chang
 			return fmt.Errorf("%s: %s cannot be set to %s: %w", p.Name, c.ID, c.New, drivers.ErrUnavailable)
 		}
 		wanted[c.ID] = c.New
+	}
+	for _, s := range also {
+		_, ours := files[s.ID]
+		if _, given := wanted[s.ID]; ours && !given && writable(s.ID, s.Value) {
+			wanted[s.ID] = s.Value
+		}
 	}
 	// A request that was clamped when it was made becomes real once the limit that
 	// clamped it moves. A second pass then writes what the first found in force.
