@@ -210,9 +210,11 @@ type Status int
 const (
 	StatusSuccess     Status = 0
 	StatusLocLen      Status = 1 // message longer than the receive
+	StatusLocQPOp     Status = 2 // what some devices say instead of 1 and 4
 	StatusLocProt     Status = 4
 	StatusFlushed     Status = 5 // the queue pair was in the error state
 	StatusRemInvalid  Status = 9 // the peer's receive was too short
+	StatusRemOp       Status = 11 // what some devices say instead of 9
 	StatusRetryExc    Status = 12
 	StatusRNRRetryExc Status = 13
 )
@@ -224,12 +226,16 @@ func (s Status) String() string {
 		return "success"
 	case StatusLocLen:
 		return "local length error"
+	case StatusLocQPOp:
+		return "local queue pair operation error"
 	case StatusLocProt:
 		return "local protection error"
 	case StatusFlushed:
 		return "flushed"
 	case StatusRemInvalid:
 		return "remote invalid request"
+	case StatusRemOp:
+		return "remote operation error"
 	case StatusRetryExc:
 		return "transport retry count exceeded"
 	case StatusRNRRetryExc:

@@ -327,8 +327,9 @@ func (c *Conn) head() (*lane, arrived) {
 // consumed gives a receive buffer back. Caller holds mu.
 func (c *Conn) consumed(l *lane, buf int) error {
 	if l.closed {
+		err := l.freeIfRead()
 		c.forgetRead()
-		return l.freeIfRead()
+		return err
 	}
 	if err := l.repost(buf); err != nil {
 		c.fail(err)
@@ -343,7 +344,7 @@ func (c *Conn) consumed(l *lane, buf int) error {
 func (c *Conn) forgetRead() {
 	keep := c.retired[:0]
 	for _, l := range c.retired {
-		if !l.closed || l.fhead != l.ftail || l.reading > 0 {
+		if !l.freed {
 			keep = append(keep, l)
 		}
 	}

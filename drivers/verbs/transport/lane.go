@@ -57,7 +57,8 @@ type lane struct {
 	full       uint64 // times that a sender found no slot or credit
 	sick       bool   // a completion failed, with status
 	status     verbs.Status
-	closed     bool // the queue pair is gone
+	closed     bool // nothing is posted any more
+	quiet      bool // the queue pair is gone: the device touches the memory no more
 	freed      bool // so is the memory
 	batch      [sendBatch]verbs.SendWR
 	one        [1]verbs.RecvWR
@@ -247,11 +248,20 @@ func (l *lane) postControl(h header) error {
 	return l.post(1)
 }
 
-// repost makes consumed buffers ready again, in batches of a quarter, and tells
-// the peer once half of them are news to it. Caller holds conn.mu.
+// repost makes a consumed buffer ready again, in batches of a quarter. Caller
+// holds conn.mu.
 func (l *lane) repost(buf int) error {
 	l.free = append(l.free, l.recvWR(buf))
-	if l.closed || l.conn.cur != l || len(l.free) < max(l.granted.Credits/4, 1) {
+	if len(l.free) < max(l.granted.Credits/4, 1) {
+		return nil
+	}
+	return l.refill()
+}
+
+// refill posts the consumed buffers of the lane in use and tells the peer once half
+// of its credits are news to it. Caller holds conn.mu.
+func (l *lane) refill() error {
+	if l.closed || l.conn.cur != l || len(l.free) == 0 {
 		return nil
 	}
 	if _, err := l.qp.PostRecv(l.free); err != nil {
@@ -294,6 +304,7 @@ func (l *lane) destroy() error {
 	c.t.eng.release(l.cq, l.entries())
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	l.quiet = true
 	if ferr := l.freeIfRead(); err == nil {
 		err = ferr
 	}
@@ -303,7 +314,7 @@ func (l *lane) destroy() error {
 // freeIfRead frees the memory of a destroyed lane once nothing in it is needed.
 // Caller holds conn.mu.
 func (l *lane) freeIfRead() error {
-	if !l.closed || l.freed || l.fhead != l.ftail || l.reading > 0 {
+	if !l.quiet || l.freed || l.fhead != l.ftail || l.reading > 0 {
 		return nil
 	}
 	l.freed = true

@@ -180,6 +180,12 @@ func (k *controller) flip() {
 	c.generation = max(c.generation, l.follows.generation)
 	c.lastSwitch = time.Now()
 	c.goOn()
+	// The program may have received on the new lane before this end knew of COMMIT.
+	if c.err == nil {
+		if err := l.refill(); err != nil {
+			c.fail(err)
+		}
+	}
 	c.mu.Unlock()
 	nudge(c.recvReady)
 	k.retire()

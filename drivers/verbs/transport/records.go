@@ -156,6 +156,6 @@ func (k *controller) clean() {
 			r.reply <- gone
 		}
 	}
-	c.t.forget(c)
+	c.t.bury(c)
 	close(c.gone)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -72,7 +73,8 @@ type Transport struct {
 
 	mu        sync.Mutex
 	closed    bool               // guarded by mu
-	conns     map[uint64]*Conn   // guarded by mu
+	conns     map[uint64]*Conn   // guarded by mu; live ones
+	ended     map[uint64]*Conn   // guarded by mu; ended, not closed by the program
 	listeners map[*Listener]bool // guarded by mu
 	order     *control.Order     // guarded by mu
 	tried     map[uint64]attempt // guarded by mu; what the order did, by connection
@@ -93,7 +95,7 @@ func open(ctx context.Context, o Options, sp soft.Provider) (t *Transport, err e
 	t = &Transport{
 		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
 		sources: readSources(o), log: o.Logger,
-		conns: map[uint64]*Conn{}, listeners: map[*Listener]bool{},
+		conns: map[uint64]*Conn{}, ended: map[uint64]*Conn{}, listeners: map[*Listener]bool{},
 	}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
@@ -244,11 +246,14 @@ func (t *Transport) register(c *Conn) error {
 	return nil
 }
 
-func (t *Transport) forget(c *Conn) {
+// bury takes c, which ended, from the live ones; it may hold messages to be read
+// until its Close.
+func (t *Transport) bury(c *Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.conns, c.id)
 	delete(t.tried, c.id)
+	t.ended[c.id] = c
 }
 
 // Close closes all listeners and connections and the control socket.
@@ -259,10 +264,8 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	t.closed = true
-	var ls []*Listener
-	for l := range t.listeners {
-		ls = append(ls, l)
-	}
+	ls := slices.Collect(maps.Keys(t.listeners))
+	conns := slices.AppendSeq(slices.Collect(maps.Values(t.conns)), maps.Values(t.ended))
 	t.mu.Unlock()
 	var errs []error
 	for _, l := range ls {
@@ -270,7 +273,7 @@ func (t *Transport) Close() error {
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	for _, c := range t.live() {
+	for _, c := range conns {
 		wg.Go(func() {
 			err := c.Close()
 			mu.Lock()
@@ -289,6 +292,9 @@ func (t *Transport) Close() error {
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() { close(c.closing) })
 	<-c.gone
+	c.t.mu.Lock()
+	delete(c.t.ended, c.id)
+	c.t.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error

@@ -2,11 +2,13 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -14,12 +16,13 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
-// openSoft opens a transport on soft0 with what an environment could say shut out.
+// openSoft opens a transport on soft0, or on the device that RDMATUNE_DEVICE names,
+// with what an environment could say shut out.
 func openSoft(t *testing.T, o Options, p soft.Provider) *Transport {
 	t.Helper()
 	t.Setenv(EnvHint, "")
 	t.Setenv(EnvWorkload, "")
-	o.Device = "soft0"
+	o.Device = cmp.Or(os.Getenv("RDMATUNE_DEVICE"), "soft0")
 	tr, err := open(t.Context(), o, p)
 	if err != nil {
 		t.Fatal(err)

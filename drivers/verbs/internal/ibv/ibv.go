@@ -253,9 +253,7 @@ func (qp QP) PostSend(wrs []SendWR) (int, error) {
 	if len(wrs) == 0 {
 		return 0, nil
 	}
-	var taken C.int
-	rc := C.shim_post_send(qp.p, C.int(len(wrs)), (*C.struct_shim_send)(unsafe.Pointer(&wrs[0])), &taken)
-	return int(taken), errno(rc)
+	return taken(C.shim_post_send(qp.p, C.int(len(wrs)), (*C.struct_shim_send)(unsafe.Pointer(&wrs[0]))))
 }
 
 // PostRecv is PostSend for receives.
@@ -263,16 +261,15 @@ func (qp QP) PostRecv(wrs []RecvWR) (int, error) {
 	if len(wrs) == 0 {
 		return 0, nil
 	}
-	var taken C.int
-	rc := C.shim_post_recv(qp.p, C.int(len(wrs)), (*C.struct_shim_recv)(unsafe.Pointer(&wrs[0])), &taken)
-	return int(taken), errno(rc)
+	return taken(C.shim_post_recv(qp.p, C.int(len(wrs)), (*C.struct_shim_recv)(unsafe.Pointer(&wrs[0]))))
 }
 
-func errno(rc C.int) error {
-	if rc == 0 {
-		return nil
+// taken splits the result of a post.
+func taken(r C.int64_t) (int, error) {
+	if errno := syscall.Errno(uint32(r)); errno != 0 {
+		return int(r >> 32), errno
 	}
-	return syscall.Errno(rc)
+	return int(r >> 32), nil
 }
 
 // Close destroys the queue pair.

@@ -255,11 +255,10 @@ int shim_query_qp(struct abi_qp *qp, struct abi_qp_attr *attr, struct abi_qp_ini
 	return result(f.query_qp(qp, attr, ABI_QP_STATE | ABI_QP_CAP, init));
 }
 
-int shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs, int *taken)
+int64_t shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs)
 {
 	struct abi_send_wr wr[SHIM_BATCH], *bad = NULL;
 	struct abi_sge sge[SHIM_BATCH];
-	*taken = 0;
 	if (n < 1 || n > SHIM_BATCH)
 		return EINVAL;
 	for (int i = 0; i < n; i++) {
@@ -274,15 +273,14 @@ int shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs, int *t
 		wr[i].imm = 0;
 	}
 	int rc = result(qp->context->post_send(qp, wr, &bad));
-	*taken = rc == 0 ? n : bad ? (int)(bad - wr) : 0;
-	return rc;
+	int64_t taken = rc == 0 ? n : bad ? bad - wr : 0;
+	return taken << 32 | rc;
 }
 
-int shim_post_recv(struct abi_qp *qp, int n, const struct shim_recv *wrs, int *taken)
+int64_t shim_post_recv(struct abi_qp *qp, int n, const struct shim_recv *wrs)
 {
 	struct abi_recv_wr wr[SHIM_BATCH], *bad = NULL;
 	struct abi_sge sge[SHIM_BATCH];
-	*taken = 0;
 	if (n < 1 || n > SHIM_BATCH)
 		return EINVAL;
 	for (int i = 0; i < n; i++) {
@@ -290,6 +288,6 @@ int shim_post_recv(struct abi_qp *qp, int n, const struct shim_recv *wrs, int *t
 		wr[i] = (struct abi_recv_wr){wrs[i].id, i + 1 < n ? &wr[i + 1] : NULL, &sge[i], 1};
 	}
 	int rc = result(qp->context->post_recv(qp, wr, &bad));
-	*taken = rc == 0 ? n : bad ? (int)(bad - wr) : 0;
-	return rc;
+	int64_t taken = rc == 0 ? n : bad ? bad - wr : 0;
+	return taken << 32 | rc;
 }

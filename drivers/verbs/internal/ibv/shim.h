@@ -58,8 +58,9 @@ int shim_create_qp(void *pd, struct abi_qp_init_attr *attr, struct abi_qp **qp);
 int shim_destroy_qp(struct abi_qp *qp);
 int shim_modify_qp(struct abi_qp *qp, struct abi_qp_attr *attr, int mask);
 int shim_query_qp(struct abi_qp *qp, struct abi_qp_attr *attr, struct abi_qp_init_attr *init);
-// Post up to SHIM_BATCH requests; *taken is how many the device has.
-int shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs, int *taken);
-int shim_post_recv(struct abi_qp *qp, int n, const struct shim_recv *wrs, int *taken);
+// Post up to SHIM_BATCH requests. The result is how many the device took, times
+// 2^32, plus the errno: a result by pointer would cost Go an allocation.
+int64_t shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs);
+int64_t shim_post_recv(struct abi_qp *qp, int n, const struct shim_recv *wrs);
 
 #endif

@@ -141,7 +141,7 @@ VALUE(QP_CAP);
 VALUE(QP_DEST_QPN);
 
 // The completion statuses that package verbs names by number.
-_Static_assert(IBV_WC_SUCCESS == 0 && IBV_WC_LOC_LEN_ERR == 1 && IBV_WC_LOC_PROT_ERR == 4 &&
-	IBV_WC_WR_FLUSH_ERR == 5 && IBV_WC_REM_INV_REQ_ERR == 9 && IBV_WC_RETRY_EXC_ERR == 12 &&
+_Static_assert(IBV_WC_SUCCESS == 0 && IBV_WC_LOC_LEN_ERR == 1 && IBV_WC_LOC_QP_OP_ERR == 2 && IBV_WC_LOC_PROT_ERR == 4 &&
+	IBV_WC_WR_FLUSH_ERR == 5 && IBV_WC_REM_INV_REQ_ERR == 9 && IBV_WC_REM_OP_ERR == 11 && IBV_WC_RETRY_EXC_ERR == 12 &&
 	IBV_WC_RNR_RETRY_EXC_ERR == 13, "completion statuses");
 _Static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5, "MTU");
