@@ -86,17 +86,45 @@ func isRoot(t tree, dir string) bool {
 
 // dirTree is a directory on disk, entered through os.Root, which no link can leave
 // even when the directory changes underneath. Which of its names are directories
-// and links is remembered: a path of ten elements would cost fifty system calls.
+// and links is remembered, and the directory used last stays open: a path of ten
+// elements would cost fifty system calls otherwise.
 type dirTree struct {
 	root *os.Root
 
 	mu    sync.Mutex
 	modes map[string]fs.FileMode // of directories and links; guarded by mu
 	links map[string]string      // guarded by mu
+	last  *os.Root               // root at the start; guarded by mu
+	where string                 // the name of last; guarded by mu
 }
 
 func newDirTree(root *os.Root) *dirTree {
-	return &dirTree{root: root, modes: map[string]fs.FileMode{}, links: map[string]string{}}
+	return &dirTree{root: root, modes: map[string]fs.FileMode{}, links: map[string]string{}, last: root, where: "."}
+}
+
+// at calls do with the directory that name is in. The caller holds mu.
+func (t *dirTree) at(name string, do func(dir *os.Root, base string) error) error {
+	if dir := path.Dir(name); dir != t.where {
+		opened, err := t.root.OpenRoot(dir)
+		if err != nil {
+			return cause(err)
+		}
+		if err := t.closeLast(); err != nil {
+			return errors.Join(err, opened.Close())
+		}
+		t.last, t.where = opened, dir
+	}
+	return cause(do(t.last, path.Base(name)))
+}
+
+// closeLast closes the directory used last. The caller holds mu.
+func (t *dirTree) closeLast() error {
+	last := t.last
+	t.last, t.where = t.root, "."
+	if last == t.root {
+		return nil
+	}
+	return last.Close()
 }
 
 func (t *dirTree) lstat(name string) (fs.FileMode, error) {
@@ -105,9 +133,13 @@ func (t *dirTree) lstat(name string) (fs.FileMode, error) {
 	if mode, ok := t.modes[name]; ok {
 		return mode, nil
 	}
-	info, err := t.root.Lstat(name)
+	var info fs.FileInfo
+	err := t.at(name, func(dir *os.Root, base string) (err error) {
+		info, err = dir.Lstat(base)
+		return err
+	})
 	if err != nil {
-		return 0, cause(err)
+		return 0, err
 	}
 	if !info.Mode().IsRegular() {
 		t.modes[name] = info.Mode()
@@ -121,9 +153,13 @@ func (t *dirTree) readlink(name string) (string, error) {
 	if target, ok := t.links[name]; ok {
 		return target, nil
 	}
-	target, err := t.root.Readlink(name)
+	var target string
+	err := t.at(name, func(dir *os.Root, base string) (err error) {
+		target, err = dir.Readlink(base)
+		return err
+	})
 	if err != nil {
-		return "", cause(err)
+		return "", err
 	}
 	t.links[name] = target
 	return target, nil
@@ -131,9 +167,15 @@ func (t *dirTree) readlink(name string) (string, error) {
 
 // read opens without blocking: a captured tree may hold a FIFO.
 func (t *dirTree) read(name string) ([]byte, error) {
-	f, err := t.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var f *os.File
+	err := t.at(name, func(dir *os.Root, base string) (err error) {
+		f, err = dir.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+		return err
+	})
 	if err != nil {
-		return nil, cause(err)
+		return nil, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
@@ -156,7 +198,11 @@ func (t *dirTree) list(name string) ([]string, error) {
 	return names, cause(err)
 }
 
-func (t *dirTree) close() error { return t.root.Close() }
+func (t *dirTree) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return errors.Join(t.closeLast(), t.root.Close())
+}
 
 // cause strips the path that os.Root put on err: it is relative to a root that the
 // reader of the message does not know.
