@@ -212,8 +212,8 @@ const (
 	StatusLocLen      Status = 1 // message longer than the receive
 	StatusLocQPOp     Status = 2 // what some devices say instead of 1 and 4
 	StatusLocProt     Status = 4
-	StatusFlushed     Status = 5 // the queue pair was in the error state
-	StatusRemInvalid  Status = 9 // the peer's receive was too short
+	StatusFlushed     Status = 5  // the queue pair was in the error state
+	StatusRemInvalid  Status = 9  // the peer's receive was too short
 	StatusRemOp       Status = 11 // what some devices say instead of 9
 	StatusRetryExc    Status = 12
 	StatusRNRRetryExc Status = 13

@@ -1,0 +1,288 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
+)
+
+// order opens switches of all of tr's connections to hint, which must be done.
+func order(t *testing.T, tr *Transport, gen uint64, hint int64, outcome string) []control.Outcome {
+	t.Helper()
+	res, err := tr.Order(t.Context(), control.Order{
+		ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &hint}, Open: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range res.Outcomes {
+		if o.Outcome != outcome {
+			t.Fatalf("connection %d: %s (%s), want %s", o.Conn, o.Outcome, o.Reason, outcome)
+		}
+	}
+	return res.Outcomes
+}
+
+// resources counts what a leak would show in.
+func resources(t *testing.T, trs ...*Transport) (n struct{ lanes, fds, goroutines int }) {
+	t.Helper()
+	for _, tr := range trs {
+		tr.eng.mu.Lock()
+		n.lanes += len(tr.eng.lanes)
+		tr.eng.mu.Unlock()
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.fds, n.goroutines = len(fds), runtime.NumGoroutine()
+	return n
+}
+
+// eventually waits for ok, which comes soon unless something is broken.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestManySwitchesLeakNothing(t *testing.T) {
+	a := openSoft(t, Options{}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	const conns, rounds = 4, 250
+	var ends []*Conn
+	for range conns {
+		ca, cb := connect(t, a, b)
+		ends = append(ends, ca, cb)
+	}
+	order(t, a, 1, 4096, control.Switched)
+	eventually(t, "old lanes are gone", func() bool { return resources(t, a, b).lanes == len(ends) })
+	before := resources(t, a, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, c := range ends {
+		wg.Go(func() {
+			msg := make([]byte, 1000)
+			for c.Send(ctx, msg) == nil {
+			}
+		})
+		wg.Go(func() {
+			buf := make([]byte, 1000)
+			for {
+				if n, err := c.Recv(ctx, buf); err != nil {
+					return
+				} else if n != len(buf) {
+					t.Errorf("message of %d bytes", n)
+				}
+			}
+		})
+	}
+	next := map[*Transport]int64{a: 4096, b: 4096}
+	for gen := uint64(2); gen < rounds; gen++ {
+		tr := a
+		if gen%3 == 0 {
+			tr = b
+		}
+		next[tr] = 12288 - next[tr]
+		order(t, tr, gen, next[tr], control.Switched)
+	}
+	cancel()
+	wg.Wait()
+	eventually(t, "old lanes are gone", func() bool { return resources(t, a, b).lanes == len(ends) })
+	eventually(t, "no goroutine or descriptor is left", func() bool {
+		after := resources(t, a, b)
+		return after.fds <= before.fds+2 && after.goroutines <= before.goroutines
+	})
+}
+
+// TestBothOpen lets both ends open at once: one switch must serve both.
+func TestBothOpen(t *testing.T) {
+	a := openSoft(t, Options{}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	ca, cb := connect(t, a, b)
+	for gen := uint64(1); gen <= 100; gen++ {
+		hint := int64(gen%2)*8192 + 4096
+		o := control.Order{ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &hint}}
+		for _, tr := range []*Transport{a, b} { // as apply prepares all before the first opens
+			if _, err := tr.Order(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := ca.Info().Epoch
+		var wg sync.WaitGroup
+		for _, tr := range []*Transport{a, b} {
+			wg.Go(func() {
+				o := o
+				o.Open = true
+				res, err := tr.Order(t.Context(), o)
+				if err != nil || res.Outcomes[0].Outcome != control.Switched {
+					t.Errorf("generation %d: %+v, %v", gen, res.Outcomes, err)
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			t.Fatalf("a %+v\nb %+v", ca.Info(), cb.Info())
+		}
+		ia, ib := ca.Info(), cb.Info()
+		if ia.Epoch != ib.Epoch || ia.Epoch != before+1 || ia.Generation != gen || ib.Generation != gen {
+			t.Fatalf("epochs %d and %d after %d, generations %d and %d for %d", ia.Epoch, ib.Epoch, before, ia.Generation, ib.Generation, gen)
+		}
+	}
+}
+
+func TestOrders(t *testing.T) {
+	a := openSoft(t, Options{Workload: "w"}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	ca, cb := connect(t, a, b)
+	first := order(t, a, 5, 8192, control.Switched)
+	again := order(t, a, 5, 8192, control.Switched)
+	if first[0].Epoch != again[0].Epoch || len(ca.Info().Switches) != 1 {
+		t.Errorf("asked again, it switched again: %+v, %+v", first, again)
+	}
+	if i := ca.Info(); i.Profile != profileLowLatency || *i.Hint != 8192 || i.Eager != 8192 {
+		t.Errorf("after the switch: %+v", i)
+	}
+	eventually(t, "the peer's flip", func() bool { return cb.Info().Epoch == 2 })
+	if i := cb.Info(); i.Profile != profileGeneral || i.Hint != nil {
+		t.Errorf("the peer follows its own settings: %+v", i)
+	}
+	// Only the completion mode differs: no new lanes.
+	size, mode := int64(8192), "event"
+	o := control.Order{ID: "u", Generation: 6, Workload: "w", Settings: &control.Settings{Size: &size, Completion: &mode}, Open: true}
+	res, err := a.Order(t.Context(), o)
+	if err != nil || res.Outcomes[0].Outcome != control.InPlace || ca.Info().Completion != "event" || ca.Info().Epoch != 2 {
+		t.Errorf("in place: %+v, %v", res.Outcomes, err)
+	}
+	// Taking the order back is a switch to what the lower levels say.
+	o = control.Order{ID: "v", Generation: 7, Workload: "w", Open: true}
+	if res, err = a.Order(t.Context(), o); err != nil || res.Outcomes[0].Outcome != control.Switched || ca.Info().Hint != nil {
+		t.Errorf("taken back: %+v, %v", res.Outcomes, err)
+	}
+	for _, bad := range []control.Order{{ID: "x", Generation: 3, Workload: "w"}, {ID: "x", Generation: 9, Workload: "other"}} {
+		if _, err := a.Order(t.Context(), bad); err == nil {
+			t.Errorf("order %+v was taken", bad)
+		}
+	}
+}
+
+func TestCooldown(t *testing.T) {
+	a := openSoft(t, Options{}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	connect(t, a, b)
+	hour := int64(3_600_000)
+	ask := func(tr *Transport, gen uint64, size int64, cooldown *int64, force bool) control.Outcome {
+		res, err := tr.Order(t.Context(), control.Order{ID: "c", Generation: gen, Workload: "w", Force: force, Open: true,
+			Settings: &control.Settings{Size: &size, CooldownMS: cooldown}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Outcomes[0]
+	}
+	if o := ask(a, 1, 4096, &hour, false); o.Outcome != control.Switched {
+		t.Fatalf("first: %+v", o)
+	}
+	o := ask(a, 2, 8192, &hour, false)
+	if o.Outcome != control.Deferred || o.Reason != reasonCooldown || o.RetryAfter < 59*time.Minute {
+		t.Errorf("within the cooldown: %+v", o)
+	}
+	if o := ask(a, 3, 16384, &hour, true); o.Outcome != control.Switched {
+		t.Errorf("forced: %+v", o)
+	}
+	// The peer's own cooldown holds against it, however it is forced here.
+	if o := ask(b, 1, 4096, nil, true); o.Outcome != control.Deferred || o.RetryAfter < 59*time.Minute {
+		t.Errorf("against the peer's cooldown: %+v", o)
+	}
+}
+
+// TestIdleCostsNothing compares the CPU time of idle connections with the time
+// that passes; a single busy poller would take all of it.
+func TestIdleCostsNothing(t *testing.T) {
+	a := openSoft(t, Options{Hint: bytesPtr(4096)}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	for range 10 {
+		ca, cb := connect(t, a, b)
+		for _, c := range []*Conn{ca, cb} {
+			go c.Recv(t.Context(), nil) // waits until the test ends
+		}
+	}
+	cpu := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	time.Sleep(100 * time.Millisecond) // what setting up left running
+	start, used := time.Now(), cpu()
+	time.Sleep(time.Second)
+	if share := float64(cpu()-used) / float64(time.Since(start)); share > 0.2 {
+		t.Errorf("10 idle connections use %.0f %% of a CPU", 100*share)
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	a := openSoft(t, Options{Hint: bytesPtr(4096)}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	ca, cb := connect(t, a, b)
+	msg, buf := make([]byte, 1000), make([]byte, 1000)
+	turn := func() {
+		if err := ca.Send(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cb.Recv(t.Context(), buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		turn()
+	}
+	if n := testing.AllocsPerRun(1000, turn); n >= 1 {
+		t.Errorf("%v allocations per message", n)
+	}
+}
+
+func TestClose(t *testing.T) {
+	a := openSoft(t, Options{}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	ca, cb := connect(t, a, b)
+	for range 100 {
+		if err := ca.Send(t.Context(), make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := make([]byte, 100)
+	for range 40 {
+		if _, err := cb.Recv(t.Context(), buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// b closes without reading the other 60.
+	if err := cb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var ce *ConnError
+	if err := ca.Close(); !errors.As(err, &ce) || !errors.Is(err, ErrPeerClosed) {
+		t.Fatalf("close after the peer dropped messages: %v", err)
+	}
+	if ce.Delivered != 40 || ce.NotDelivered != 60 || ce.Unknown != 0 {
+		t.Errorf("close: %+v", ce)
+	}
+	if err := ca.Send(t.Context(), nil); err == nil {
+		t.Error("send after close")
+	}
+	if _, err := ca.Recv(t.Context(), nil); err == nil {
+		t.Error("receive after close")
+	}
+}
