@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -234,6 +236,30 @@ func TestAdopt(t *testing.T) {
 	if err := open(t, "local").Adopt(trainer); err == nil {
 		t.Error("the local node adopts processes")
 	}
+}
+
+// TestConcurrent: one goroutine looks while others write and processes come and go.
+func TestConcurrent(t *testing.T) {
+	n := open(t, "sim:small")
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			p := trainer
+			p.PID += i
+			for cpu := range 8 {
+				if err := errors.Join(n.Adopt(p), n.FS().WriteFile("/proc/irq/122/smp_affinity_list", strconv.Itoa(cpu))); err != nil {
+					t.Error(err)
+				}
+				if f, err := n.Facts(t.Context()); err != nil || len(f.RDMA) != 2 || len(f.RDMA[0].IRQs) != 5 || f.RDMA[0].IRQs[2].Affinity == nil {
+					t.Errorf("facts %+v, %v", f, err)
+				}
+				if _, err := n.Procs().PIDs(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestCoalesce(t *testing.T) {

@@ -196,6 +196,16 @@ func TestLive(t *testing.T) {
 	if err != nil || len(targets) != 1 || targets[0].Name != strconv.Itoa(cmd.Process.Pid) || targets[0].Label != "sleep" {
 		t.Fatalf("Discover = %v, %v", targets, err)
 	}
+	for _, self := range []param.Match{{Comm: "pinning.test"}, {User: strconv.Itoa(os.Geteuid()), Cmdline: "*" + strings.Join(os.Args, " ")}} {
+		ok, err := n.Procs().Matches(os.Getpid(), self)
+		if err != nil || !ok {
+			t.Errorf("this process does not match %+v: %v", self, err)
+		}
+		found, err := d.Discover(t.Context(), param.Scope{Match: self})
+		if err != nil || len(found) != 0 {
+			t.Errorf("Discover finds rdmatune's own process: %v, %v", found, err)
+		}
+	}
 	before, err := d.Read(t.Context(), targets[0])
 	if err != nil || len(before) != 1 {
 		t.Fatalf("Read = %v, %v", before, err)
