@@ -37,8 +37,6 @@ type Spec struct {
 	variables map[string]cty.Value
 	locals    map[string]*hcl.Attribute
 	workloads []*workload
-	// notices are what is accepted but should be written otherwise.
-	notices hcl.Diagnostics
 }
 
 // A workload is one workload block, before for_each.

@@ -169,7 +169,7 @@ func writeExperiment(e experiment.Experiment) error {
 	row("rdmatune", e.Version)
 	if len(e.Settings) > 0 {
 		printf(w, "\nSETTING\tATTRIBUTE\tBEFORE\tREAD BACK\n")
-		for _, s := range e.Settings {
+		for _, s := range foldThreads(e.Settings) {
 			printf(w, "%s\t%s\t%s\t%s\n", s.Address, s.Attr, s.Before, s.Value)
 		}
 	}
@@ -188,6 +188,26 @@ func writeExperiment(e experiment.Experiment) error {
 		}
 	}
 	return w.Flush()
+}
+
+// foldThreads makes one row of the threads of a process that went the same way.
+func foldThreads(settings []experiment.Setting) []experiment.Setting {
+	var out []experiment.Setting
+	count := map[experiment.Setting]int{}
+	for _, s := range settings {
+		if attr, _, indexed := strings.Cut(s.Attr, "["); indexed && strings.Contains(s.Attr, "@") {
+			s.Attr = attr
+		}
+		if count[s]++; count[s] == 1 {
+			out = append(out, s)
+		}
+	}
+	for i, s := range out {
+		if n := count[s]; n > 1 {
+			out[i].Attr = fmt.Sprintf("%s (%d threads)", s.Attr, n)
+		}
+	}
+	return out
 }
 
 func writeJSON(v any) error {

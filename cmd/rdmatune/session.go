@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -238,15 +237,7 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 // specArg describes the argument of commands that read a spec.
 const specArg = "[FILE or DIRECTORY]"
 
-// describeNode names the node in messages.
-func (s *session) describeNode(f *node.Facts) string {
-	name := s.node.Ref()
-	if f != nil && f.Hostname != nil && *f.Hostname != "" && s.node.Kind() == node.Local {
-		return strconv.Quote(*f.Hostname)
-	}
-	return strconv.Quote(name)
-}
-
+// printf writes to a person. A closed output is not worth an error of its own.
 func printf(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, format, args...) // a closed standard output is not worth an error of its own
+	fmt.Fprintf(w, format, args...)
 }
