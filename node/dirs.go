@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// systemRunDir is the machine's run directory. Transports of all users make their
-// sockets in it.
+// systemRunDir is the machine's run directory.
 const systemRunDir = "/run/rdmatune"
 
 // DefaultStateDir is where state is kept unless a flag says otherwise:
@@ -34,8 +33,10 @@ func DefaultStateDir() string {
 // /run/rdmatune for root, and for others when it is there; else rdmatune below
 // $XDG_RUNTIME_DIR; else /tmp/rdmatune-UID. It need not exist: see MakeRunDir.
 func DefaultRunDir() string {
-	if dir := os.Getenv("RDMATUNE_RUN_DIR"); filepath.IsAbs(dir) {
-		return dir
+	if dir := os.Getenv("RDMATUNE_RUN_DIR"); dir != "" {
+		if full, err := filepath.Abs(dir); err == nil {
+			return full
+		}
 	}
 	if info, err := os.Stat(systemRunDir); os.Geteuid() == 0 || err == nil && info.IsDir() {
 		return systemRunDir
@@ -46,36 +47,34 @@ func DefaultRunDir() string {
 	return filepath.Join(os.TempDir(), "rdmatune-"+strconv.Itoa(os.Geteuid()))
 }
 
-// MakeRunDir makes a run directory where it is missing: the machine's own open to
-// all users with the sticky bit, any other for its owner alone. One that is there
-// must be a directory, no link, of this user or root: whoever owns it decides what
-// is in it.
+// MakeRunDir makes a run directory where it is missing: the machine's own for all to
+// look into, any other for its owner alone. One that is there must be a directory,
+// no link, of this user or root, that others cannot write: whoever can decides what
+// is in it, and /tmp is open to all.
 func MakeRunDir(dir string) error {
 	perm := os.FileMode(0o700)
-	if dir == systemRunDir && os.Geteuid() == 0 {
-		perm = 0o777 | os.ModeSticky
+	if dir == systemRunDir {
+		perm = 0o755
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("run directory: %w", err)
+	err := os.MkdirAll(filepath.Dir(dir), 0o755)
+	if err == nil {
+		err = os.Mkdir(dir, perm)
 	}
-	switch err := os.Mkdir(dir, 0o700); {
-	case err == nil:
-		// Mkdir's mode passes the umask, which must not close the directory to others.
-		if err := os.Chmod(dir, perm); err != nil {
-			return fmt.Errorf("run directory: %w", err)
-		}
-	case !errors.Is(err, os.ErrExist):
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("run directory: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
-	if !info.IsDir() {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
 		return fmt.Errorf("run directory %s: not a directory", dir)
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	case ok && st.Uid != 0 && int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("run directory %s: belongs to user %d", dir, st.Uid)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("run directory %s: others may write it (mode %o)", dir, info.Mode().Perm())
 	}
 	return nil
 }

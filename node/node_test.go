@@ -93,6 +93,15 @@ func TestMakeRunDir(t *testing.T) {
 			t.Errorf("%s is taken for a run directory", bad)
 		}
 	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.MakeRunDir(dir); err == nil {
+		t.Error("a directory that all may write is taken")
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if os.Geteuid() == 0 {
 		if err := os.Chown(dir, 12345, -1); err != nil {
 			t.Fatal(err)

@@ -178,7 +178,7 @@ func (s *survey) hypervisor() *string {
 		name, value, _ := strings.Cut(line, ":")
 		if strings.TrimSpace(name) == "flags" {
 			if slices.Contains(strings.Fields(value), "hypervisor") {
-				return new("a hypervisor without a name")
+				return new("unknown hypervisor")
 			}
 			return new("")
 		}
