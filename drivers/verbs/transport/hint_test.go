@@ -1,0 +1,74 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+)
+
+func TestParseHint(t *testing.T) {
+	for _, c := range []struct {
+		in     string
+		want   int64 // -1: an error
+		notice bool
+	}{
+		{"0", 0, false}, {"8B", 8, false}, {"16384", 16384, false}, {"16KiB", 16384, false}, {"64MiB", 64 << 20, false},
+		{"1GiB", 1 << 30, false}, {"16K", 16384, true}, {"16KB", 16384, true}, {"1M", 1 << 20, true}, {"1G", 1 << 30, true},
+		{"", -1, false}, {"-1", -1, false}, {"+1", -1, false}, {"1.5K", -1, false}, {"16 KiB", -1, false}, {"16kib", -1, false},
+		{"inf", -1, false}, {"16KiBx", -1, false}, {"4GiB", -1, false}, {"18446744073709551616", -1, false}, {"0x10", -1, false},
+	} {
+		n, notice, err := ParseHint(c.in)
+		if c.want < 0 {
+			if err == nil {
+				t.Errorf("%q: %d, want an error", c.in, n)
+			}
+			continue
+		}
+		if err != nil || n != c.want || (notice != "") != c.notice {
+			t.Errorf("%q: %d, notice %q, %v; want %d", c.in, n, notice, err, c.want)
+		}
+	}
+}
+
+func TestEffectiveHint(t *testing.T) {
+	n := func(v int64) *int64 { return &v }
+	no := false
+	for _, c := range []struct {
+		name   string
+		s      hintSource
+		order  *control.Order
+		level  control.Level
+		size   int64 // -1: none
+		losers int
+		notes  int
+	}{
+		{"nothing", hintSource{}, nil, control.LevelNone, -1, 0, 0},
+		{"published", hintSource{published: &control.Settings{Size: n(7)}}, nil, control.LevelPublished, 7, 0, 0},
+		{"environment above published", hintSource{env: "8", envSet: true, published: &control.Settings{Size: n(7)}}, nil, control.LevelEnv, 8, 1, 0},
+		{"0 is a value", hintSource{env: "0", envSet: true, published: &control.Settings{Size: n(7)}}, nil, control.LevelEnv, 0, 1, 0},
+		{"empty is unset", hintSource{envSet: true, published: &control.Settings{Size: n(7)}}, nil, control.LevelPublished, 7, 0, 1},
+		{"rejected falls through", hintSource{env: "lots", envSet: true, published: &control.Settings{Size: n(7)}}, nil, control.LevelPublished, 7, 1, 1},
+		{"program above environment", hintSource{program: n(9), env: "8K", envSet: true}, nil, control.LevelProgram, 9, 1, 1},
+		{"program out of bounds", hintSource{program: n(-9), env: "8", envSet: true}, nil, control.LevelEnv, 8, 1, 1},
+		{"order above all", hintSource{program: n(9), env: "8", envSet: true}, &control.Order{ID: "r", Settings: &control.Settings{Size: n(6)}},
+			control.LevelOrdered, 6, 2, 0},
+		{"order that does not override", hintSource{env: "8", envSet: true},
+			&control.Order{ID: "r", Settings: &control.Settings{Size: n(6), Override: &no}}, control.LevelEnv, 8, 1, 0},
+		{"it stands above published", hintSource{published: &control.Settings{Size: n(7)}},
+			&control.Order{ID: "r", Settings: &control.Settings{Size: n(6), Override: &no}}, control.LevelOrdered, 6, 1, 0},
+		{"order without a size", hintSource{env: "8", envSet: true}, &control.Order{ID: "r", Settings: &control.Settings{}}, control.LevelEnv, 8, 0, 0},
+		{"published file unreadable", hintSource{pubErr: errors.New("no")}, nil, control.LevelNone, -1, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := c.s.effective(c.order)
+			size := int64(-1)
+			if h.Size != nil {
+				size = *h.Size
+			}
+			if h.Level != c.level || size != c.size || len(h.Losers) != c.losers || len(h.Notices) != c.notes {
+				t.Errorf("got %+v with size %d", h, size)
+			}
+		})
+	}
+}
