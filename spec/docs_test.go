@@ -1,0 +1,104 @@
+package spec
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+const reference = "../docs/language.md"
+
+// TestReference holds the language reference to the schema and the functions.
+func TestReference(t *testing.T) {
+	doc, err := os.ReadFile(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	region := regexp.MustCompile(`(?s)(<!-- blocks:[^\n]*-->\n)(.*?)(<!-- /blocks -->)`)
+	m := region.FindSubmatch(doc)
+	if m == nil {
+		t.Fatalf("%s has no region for blocks", reference)
+	}
+	var b bytes.Buffer
+	describeBlock(&b, settingsBlock, "")
+	describeBlock(&b, workloadBlock, "")
+	if *update {
+		doc = region.ReplaceAll(doc, slices.Concat([]byte("$1"), bytes.ReplaceAll(b.Bytes(), []byte("$"), []byte("$$")), []byte("$3")))
+		if err := os.WriteFile(reference, doc, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if diff := cmp.Diff(string(m[2]), b.String()); diff != "" {
+		t.Errorf("%s does not say what the schema says (-update rewrites it): -doc +schema\n%s", reference, diff)
+	}
+	for name := range functions(nil) {
+		if !strings.Contains(string(doc), "`"+name+"`") && !strings.Contains(string(doc), "`"+name+"(") {
+			t.Errorf("%s does not mention the function %s", reference, name)
+		}
+	}
+}
+
+func describeBlock(b *bytes.Buffer, blk *block, parent string) {
+	name := parent + blk.name
+	if blk.later != "" {
+		fmt.Fprintf(b, "\n### %s\n\nNot in this version.\n", name)
+		return
+	}
+	label := ""
+	if len(blk.labels) > 0 {
+		label = fmt.Sprintf(" \"%s\"", strings.ToUpper(blk.labels[0]))
+	}
+	fmt.Fprintf(b, "\n### %s%s\n\n%s\n\n| argument | | |\n| --- | --- | --- |\n", name, label, blk.doc)
+	if blk == workloadBlock {
+		b.WriteString("| `for_each` | | A map or a set of strings: one workload for each element. |\n")
+	}
+	for _, a := range blk.attrs {
+		need, doc := "", a.doc
+		if a.required {
+			need = "required"
+		}
+		if a.later != "" {
+			doc = "Not in this version."
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", a.name, need, doc)
+	}
+	prefix := name + "."
+	if blk == workloadBlock {
+		prefix = ""
+	}
+	for _, sub := range blk.blocks {
+		describeBlock(b, sub, prefix)
+	}
+}
+
+// TestTableRows checks that every parameter has its attribute in the language.
+func TestTableRows(t *testing.T) {
+	// What a spec says in other words than the driver.
+	elsewhere := map[param.ID]string{param.MinKHz: "frequency", param.MaxKHz: "frequency"}
+	for _, row := range param.Table {
+		blk := workloadBlock.sub(string(row.Kind))
+		if blk == nil {
+			t.Errorf("%s: no block %s", row.ID, row.Kind)
+			continue
+		}
+		name := row.Attr
+		if other, ok := elsewhere[row.ID]; ok {
+			name = other
+		}
+		_, ok := blk.attr(name)
+		for _, sub := range blk.blocks {
+			_, inner := sub.attr(name)
+			ok = ok || inner
+		}
+		if !ok {
+			t.Errorf("%s: the block %s has no argument %s", row.ID, row.Kind, name)
+		}
+	}
+}
