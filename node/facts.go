@@ -20,7 +20,8 @@ type Facts struct {
 	// Virtualised names the hypervisor when the node is a virtual machine, "" when
 	// it is not, nil when it could not be told.
 	Virtualised *string `json:"virtualised"`
-	// Why maps a JSON path ("rdma.mlx5_0.numa_node") to the reason that it is null.
+	// Why maps a JSON path ("rdma.mlx5_0.numa_node"; "*" stands for all items of a list)
+	// to the reason that it is null, or to what is doubtful about it.
 	Why map[string]string `json:"why,omitempty"`
 }
 
