@@ -119,7 +119,7 @@ func runSpec(o Options) string {
 	var b bytes.Buffer
 	s, diags := Load(".", o)
 	if diags.HasErrors() {
-		b.WriteString("-- load --\n")
+		b.WriteString("while loading:\n")
 	} else {
 		r, rd := s.Resolve(testFacts())
 		// Load's warnings come again where they do not depend on the node.
