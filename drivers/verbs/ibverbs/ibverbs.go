@@ -185,6 +185,7 @@ func (q *cq) Moderate(count, periodUsec int) error {
 type qp struct {
 	dev   *device
 	qp    ibv.QP
+	num   uint32
 	cap   verbs.QPCap
 	psn   uint32
 	sends sync.Mutex
@@ -209,10 +210,10 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 		h.Close()
 		return nil, p.dev.wrap(err)
 	}
-	return &qp{dev: p.dev, qp: h, cap: verbs.QPCap(got), psn: rand.Uint32N(1 << 24)}, nil
+	return &qp{dev: p.dev, qp: h, num: h.Num(), cap: verbs.QPCap(got), psn: rand.Uint32N(1 << 24)}, nil
 }
 
-func (q *qp) Num() uint32      { return q.qp.Num() }
+func (q *qp) Num() uint32      { return q.num }
 func (q *qp) Cap() verbs.QPCap { return q.cap }
 func (q *qp) Close() error     { return q.dev.wrap(q.qp.Close()) }
 func (q *qp) Fail() error      { return q.dev.wrap(q.qp.Fail()) }
@@ -237,7 +238,7 @@ func (q *qp) Local(port uint8, gidIndex int) (verbs.Endpoint, error) {
 	if err != nil {
 		return verbs.Endpoint{}, fmt.Errorf("%s: index %d: %w", q.dev.name, gidIndex, err)
 	}
-	return verbs.Endpoint{GID: g, LID: a.LID, QPN: q.qp.Num(), PSN: q.psn}, nil
+	return verbs.Endpoint{GID: g, LID: a.LID, QPN: q.num, PSN: q.psn}, nil
 }
 
 // minRNRTimer is 0.64 ms.
@@ -256,7 +257,7 @@ func (q *qp) Connect(a verbs.ConnectAttr) error {
 	}
 	if mtu == 0 || a.GIDIndex < 0 || a.GIDIndex > 255 || a.RNRRetry < 0 || a.RNRRetry > 7 ||
 		a.RetryCount < 0 || a.RetryCount > 7 || a.TimeoutExp < 0 || a.TimeoutExp > 31 {
-		return fmt.Errorf("%s: qp %#x: connect: %w", q.dev.name, q.qp.Num(), syscall.EINVAL)
+		return fmt.Errorf("%s: qp %#x: connect: %w", q.dev.name, q.num, syscall.EINVAL)
 	}
 	err = q.qp.Connect(ibv.Connect{
 		Port: a.Port, GIDIndex: uint8(a.GIDIndex), Global: port.Ethernet, MTU: mtu, LocalPSN: a.Local.PSN,
@@ -264,7 +265,7 @@ func (q *qp) Connect(a verbs.ConnectAttr) error {
 		MinRNRTimer: minRNRTimer, RNRRetry: uint8(a.RNRRetry), RetryCount: uint8(a.RetryCount), Timeout: uint8(a.TimeoutExp),
 	})
 	if err != nil {
-		return fmt.Errorf("%s: qp %#x: %w", q.dev.name, q.qp.Num(), err)
+		return fmt.Errorf("%s: qp %#x: %w", q.dev.name, q.num, err)
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -94,20 +96,15 @@ func (e *engine) reserve(n int) (*sharedCQ, error) {
 }
 
 // release gives back what reserve gave; all but one unused queues are destroyed.
-func (e *engine) release(q *sharedCQ, n int) {
+func (e *engine) release(q *sharedCQ, n int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q.used -= n
 	if q.used > 0 || len(e.cqs) == 1 {
-		return
+		return nil
 	}
-	for i, have := range e.cqs {
-		if have == q {
-			e.cqs = append(e.cqs[:i], e.cqs[i+1:]...)
-			q.Close()
-			return
-		}
-	}
+	e.cqs = slices.DeleteFunc(e.cqs, func(have *sharedCQ) bool { return have == q })
+	return q.Close()
 }
 
 // add makes l's completions reach it.
@@ -212,19 +209,12 @@ func (e *engine) endSpin() {
 }
 
 func (e *engine) close() error {
-	err := e.ch.Shutdown()
+	errs := []error{e.ch.Shutdown()}
 	<-e.done
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range e.cqs {
-		if cerr := q.Close(); err == nil {
-			err = cerr
-		}
+		errs = append(errs, q.Close())
 	}
-	for _, c := range []interface{ Close() error }{e.ch, e.pd} {
-		if cerr := c.Close(); err == nil {
-			err = cerr
-		}
-	}
-	return err
+	return errors.Join(append(errs, e.ch.Close(), e.pd.Close())...)
 }

@@ -233,6 +233,18 @@ func (t *Transport) answer(ctx context.Context, tcp net.Conn) (*Conn, error) {
 
 // hello runs talk on a new connection and starts it, or gives everything back.
 func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk func(*Conn, follow) error) (*Conn, error) {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		tcp.Close()
+		return nil, ErrClosed
+	}
+	t.hellos.Add(1)
+	t.mu.Unlock()
+	defer t.hellos.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(t.closing, func() { cancel(ErrClosed) })()
 	stop, err := greeting(ctx, tcp)
 	if err != nil {
 		tcp.Close()
@@ -247,8 +259,8 @@ func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk f
 	f := t.follow()
 	c.generation = f.generation
 	err = talk(c, f)
-	if err == nil && !stop() {
-		err = ctx.Err()
+	if !stop() {
+		err = context.Cause(ctx)
 	}
 	if err == nil {
 		if err = tcp.SetDeadline(time.Time{}); err == nil {

@@ -294,21 +294,18 @@ func (l *lane) destroy() error {
 	if already {
 		return nil
 	}
-	var err error
+	var errs []error
 	if l.qp != nil {
-		err = l.qp.Close()
+		errs = append(errs, l.qp.Close())
 	}
 	if l.records != nil {
 		c.t.eng.remove(l)
 	}
-	c.t.eng.release(l.cq, l.entries())
+	errs = append(errs, c.t.eng.release(l.cq, l.entries()))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.quiet = true
-	if ferr := l.freeIfRead(); err == nil {
-		err = ferr
-	}
-	return err
+	return errors.Join(append(errs, l.freeIfRead())...)
 }
 
 // freeIfRead frees the memory of a destroyed lane once nothing in it is needed.
@@ -318,15 +315,13 @@ func (l *lane) freeIfRead() error {
 		return nil
 	}
 	l.freed = true
-	var err error
+	var errs []error
 	if l.mr != nil {
-		err = l.mr.Close()
+		errs = append(errs, l.mr.Close())
 	}
 	if l.mem != nil {
-		if ferr := verbs.FreeMem(l.mem); err == nil {
-			err = ferr
-		}
+		errs = append(errs, verbs.FreeMem(l.mem))
 		l.mem = nil
 	}
-	return err
+	return errors.Join(errs...)
 }

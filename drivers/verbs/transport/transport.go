@@ -71,6 +71,11 @@ type Transport struct {
 	// hook sees every action of every switch before it is carried out; tests only.
 	hook func(*Conn, switchover.Action)
 
+	// closing ends with Close, and with it every hello under way.
+	closing context.Context
+	stop    context.CancelFunc
+	hellos  sync.WaitGroup // Add is guarded by mu, with closed still false
+
 	mu        sync.Mutex
 	closed    bool               // guarded by mu
 	conns     map[uint64]*Conn   // guarded by mu; live ones
@@ -97,6 +102,7 @@ func open(ctx context.Context, o Options, sp soft.Provider) (t *Transport, err e
 		sources: readSources(o), log: o.Logger,
 		conns: map[uint64]*Conn{}, ended: map[uint64]*Conn{}, listeners: map[*Listener]bool{},
 	}
+	t.closing, t.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
@@ -155,6 +161,7 @@ func (t *Transport) logStart() {
 
 // release closes what open opened.
 func (t *Transport) release() error {
+	t.stop()
 	var errs []error
 	if t.server != nil {
 		errs = append(errs, t.server.Close())
@@ -265,12 +272,16 @@ func (t *Transport) Close() error {
 	}
 	t.closed = true
 	ls := slices.Collect(maps.Keys(t.listeners))
-	conns := slices.AppendSeq(slices.Collect(maps.Values(t.conns)), maps.Values(t.ended))
 	t.mu.Unlock()
+	t.stop()
 	var errs []error
 	for _, l := range ls {
 		errs = append(errs, l.Close())
 	}
+	t.hellos.Wait()
+	t.mu.Lock() // nothing joins them any more
+	conns := slices.AppendSeq(slices.Collect(maps.Values(t.conns)), maps.Values(t.ended))
+	t.mu.Unlock()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for _, c := range conns {
