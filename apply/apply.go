@@ -279,11 +279,23 @@ func (a *run) apply(ctx context.Context, t *target) {
 		a.event(Event{Step: Deferred, Address: addr, Detail: err.Error(), Took: took})
 	case errors.Is(err, drivers.ErrGone), errors.Is(err, drivers.ErrUnavailable):
 		a.note(t)
+		if errors.Is(err, drivers.ErrUnavailable) {
+			a.refuse(t, err)
+		}
 		a.result.Skipped = append(a.result.Skipped, plan.Note{Address: addr, Reason: err.Error()})
 		a.event(Event{Step: Skipped, Address: addr, Detail: err.Error(), Took: took})
 	default:
 		a.event(Event{Step: Failed, Address: addr, Detail: err.Error(), Took: took})
 		a.fail(ctx, t, fmt.Errorf("%s: %w", addr, err))
+	}
+}
+
+// refuse remembers which of t's changes this node cannot have.
+func (a *run) refuse(t *target, err error) {
+	for _, c := range t.changes {
+		if s, ok := drivers.Lookup(t.inForce, c.ID, c.Index); ok && s.Value != c.New {
+			a.doc.Refuse(a.plan.BootID, state.Key{Target: c.Target.Key(), ID: c.ID, Index: c.Index}, err.Error())
+		}
 	}
 }
 

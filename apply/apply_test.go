@@ -280,6 +280,22 @@ func TestContinue(t *testing.T) {
 	}
 }
 
+// TestUnavailable: a vector that turns out to be the kernel's own is a note, and the
+// plan right after has no changes.
+func TestUnavailable(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	b.inject((&sysfs.Faults{}).FailWrite("/proc/irq", 2, unix.EPERM))
+	res, err := b.apply(t.Context(), tuned, nil)
+	if err != nil || res.ExitCode() != ExitDone || len(res.Skipped) != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	b.inject(nil)
+	b.wantNoChanges(tuned)
+	if p, _ := b.plan(tuned); len(p.Notes) != 1 || !strings.Contains(p.Notes[0].Reason, "left alone") {
+		t.Errorf("notes: %+v", p.Notes)
+	}
+}
+
 func TestRollbackThatFails(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	before := b.inForce()

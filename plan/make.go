@@ -31,6 +31,7 @@ func Make(in Input) *Plan {
 	}
 	// Originals belong to one boot: what an earlier one left is history.
 	m.plan.Base.Keep(func(e state.Entry) bool { return e.BootID == in.BootID })
+	m.plan.Base.Refusals = slices.DeleteFunc(m.plan.Base.Refusals, func(r state.Refusal) bool { return r.BootID != in.BootID })
 	if in.Spec != nil {
 		for _, w := range in.Spec.Workloads {
 			m.workload(w)
@@ -112,9 +113,12 @@ func (m *maker) targets(w spec.Workload, want spec.Want, o param.Observation) {
 			}
 			continue
 		}
+		order := param.Order{Workload: w.Address}
 		for _, s := range t.Settings {
+			order.Want = append(order.Want, s.Setting)
 			m.setting(w, o.Found[i], s, "")
 		}
+		m.plan.Orders[o.Found[i].Target.Key()] = order
 	}
 }
 
@@ -162,6 +166,10 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 			m.plan.Base.Put(state.Entry{BootID: m.in.BootID, Target: key.Target, ID: key.ID, Index: index,
 				Original: m.original(w.Address, key, have.Value), Written: have.Value, Workloads: []string{w.Address}})
 		}
+		return
+	}
+	if reason, refused := m.in.State.Refused(m.in.BootID, key); refused {
+		m.note(&m.plan.Notes, w.Address, t.Kind, t.Name, "left alone: %s", reason)
 		return
 	}
 	c := Change{Change: param.Change{

@@ -42,6 +42,9 @@ type Document struct {
 	// counter is never lowered nor dropped: a connection switches only to a higher one.
 	Generations map[string]Generation `json:"generations,omitempty"`
 	Entries     []Entry               `json:"entries,omitempty"`
+	// Refusals are settings that turned out not to be writable here at all, so that a
+	// plan does not try again and again in the same boot and incarnation.
+	Refusals []Refusal `json:"refusals,omitempty"`
 
 	index map[bootKey]int // of Entries; nil when it has to be made again
 }
@@ -77,6 +80,32 @@ type Entry struct {
 	// Workloads are those that want the setting, sorted. What several share is
 	// restored with the last.
 	Workloads []string `json:"workloads"`
+}
+
+// A Refusal is a setting that cannot be written on this node, and why.
+type Refusal struct {
+	BootID string       `json:"boot_id"`
+	Target param.Target `json:"target"`
+	ID     param.ID     `json:"id"`
+	Index  string       `json:"index,omitempty"`
+	Reason string       `json:"reason"`
+}
+
+// Refuse remembers that k cannot be written in this boot.
+func (d *Document) Refuse(bootID string, k Key, reason string) {
+	if _, known := d.Refused(bootID, k); !known {
+		d.Refusals = append(d.Refusals, Refusal{bootID, k.Target, k.ID, k.Index, reason})
+	}
+}
+
+// Refused says why k cannot be written in this boot, if that is known.
+func (d *Document) Refused(bootID string, k Key) (reason string, ok bool) {
+	for _, r := range d.Refusals {
+		if r.BootID == bootID && r.Target.Key() == k.Target && r.ID == k.ID && r.Index == k.Index {
+			return r.Reason, true
+		}
+	}
+	return "", false
 }
 
 // A Key is what an entry is about.
@@ -133,7 +162,7 @@ func (d *Document) Clone() *Document {
 	for k, v := range d.Generations {
 		c.Generations[k] = v
 	}
-	c.Entries = slices.Clone(d.Entries)
+	c.Entries, c.Refusals = slices.Clone(d.Entries), slices.Clone(d.Refusals)
 	for i := range c.Entries {
 		c.Entries[i].Workloads = slices.Clone(c.Entries[i].Workloads)
 	}

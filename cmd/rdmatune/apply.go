@@ -96,6 +96,9 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 		return err
 	}
 	defer s.close()
+	if err := node.MakeRunDir(s.node.RunDir()); err != nil {
+		return err
+	}
 	lock, err := state.Acquire(s.node.RunDir(), state.Owner{
 		PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second),
 	})

@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"cmd/rdmatune":               {"..."},
 	"examples":                   {"..."},
 	"internal/fence":             {},
+	"test":                       {},
 	"test/...":                   {"..."},
 }
 

@@ -1,0 +1,98 @@
+package spec
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// load reads text as a spec file and, when it loads, resolves it.
+func load(t testing.TB, text string) (*Resolved, hcl.Diagnostics) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "node.hcl")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, diags := Load(name, Options{})
+	for _, d := range diags {
+		if d.Severity == hcl.DiagError && (d.Subject == nil || d.Summary == "" || d.Detail == "") {
+			t.Errorf("an error without a place or a detail: %+v", d)
+		}
+	}
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	return s.Resolve(testFacts())
+}
+
+// TestHardInputs feeds files that broke other readers of HCL.
+func TestHardInputs(t *testing.T) {
+	valid := "workload \"w\" {\n  hint { size = 8 }\n}\n"
+	tests := []struct {
+		name, text string
+		ok         bool
+	}{
+		{"empty", "", true},
+		{"only a comment", "# nothing\n", true},
+		{"byte order mark", "\xef\xbb\xbf" + valid, true},
+		{"carriage returns", strings.ReplaceAll(valid, "\n", "\r\n"), true},
+		{"carriage returns and a heredoc", "workload \"w\" {\r\n  description = <<E\r\n  text\r\nE\r\n}\r\n", true},
+		{"a long string", "workload \"w\" {\n  description = \"" + strings.Repeat("x", 1<<20) + "\"\n}\n", true},
+		{"a brace alone", "}", false},
+		{"NUL", "workload \"\x00\" {}\n", false},
+		{"invalid UTF-8", "workload \"\xff\" {}\n", false},
+		{"an open string", "workload \"w", false},
+		{"an open heredoc", "workload \"w\" {\n  description = <<E\n", false},
+		{"an attribute where a block belongs", "workload = 3\n", false},
+		{"a block where an attribute belongs", "workload \"w\" {\n  device {}\n}\n", false},
+		{"no label", "workload {}\n", false},
+		{"two labels", "workload \"a\" \"b\" {}\n", false},
+		{"a duplicate attribute", "workload \"w\" {\n  device = \"a\"\n  device = \"b\"\n}\n", false},
+		{"a duplicate block", "workload \"w\" {\n  match { comm = \"a\" }\n  match { comm = \"b\" }\n}\n", false},
+		{"null where a value is required", "workload \"w\" {\n  hint { size = null }\n}\n", false},
+		{"a null in for", "locals {\n  a = [for v in null : v]\n}\n", false},
+		{"a splat on null", "locals {\n  a = null[*].x\n  b = null.x\n}\n", false},
+		{"deep nesting", "locals {\n  a = " + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + "\n}\n", true},
+		{"deep nesting that does not end", "locals {\n  a = " + strings.Repeat("[", 2000) + "\n}\n", false},
+		{"a size that is infinite", "workload \"w\" {\n  hint { size = 1 / 0 }\n}\n", false},
+		{"a huge range", "locals {\n  a = range(100000000)\n}\n", false},
+		{"a huge for_each", "workload \"w\" {\n  for_each = toset([for n in range(1000) : \"${n}-${floor(n / 7)}\"])\n  hint { size = 8 }\n}\n", true},
+		{"keys that are no keys", "workload \"w\" {\n  for_each = toset([\"a\\nb\"])\n}\n", false},
+		{"an empty key", "workload \"w\" {\n  for_each = { \"\" = 1 }\n}\n", false},
+		{"self in for_each", "workload \"w\" {\n  for_each = toset([self.device])\n}\n", false},
+		{"a block that refers to itself", "workload \"w\" {\n  cpu_pinning { cpus = self.cpu_pinning.cpus }\n}\n", false},
+		{"self alone", "workload \"w\" {\n  description = self\n}\n", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, diags := load(t, tt.text)
+			if diags.HasErrors() == tt.ok {
+				t.Errorf("errors: %v", diags)
+			}
+		})
+	}
+}
+
+func TestLargeFileIsRefused(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "large.hcl")
+	if err := os.WriteFile(name, make([]byte, maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, diags := Load(name, Options{}); !diags.HasErrors() || !strings.Contains(diags.Error(), "larger than") {
+		t.Errorf("%v", diags)
+	}
+	if _, diags := Load(os.DevNull, Options{}); !diags.HasErrors() || !strings.Contains(diags.Error(), "not a regular file") {
+		t.Errorf("a device: %v", diags)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add("workload \"w\" {\n  device = \"mlx5_0\"\n  cpu_pinning { cpus = cpus_near(self.device, { cores = 1 }) }\n}\n")
+	f.Add("locals {\n  a = local.b\n  b = local.a\n}\n")
+	f.Add("workload \"w\" {\n  for_each = { a = node.rdma[\"odd0\"].local_cpus }\n  hint { size = each.value }\n}\n")
+	f.Add("variable \"v\" {\n  type = list(number)\n  default = [1]\n}\n")
+	f.Fuzz(func(t *testing.T, text string) { load(t, text) })
+}
