@@ -45,10 +45,6 @@ const (
 	completionEvent    completion = "event"    // wait for an event
 )
 
-func validCompletion(s string) bool {
-	return s == string(completionAdaptive) || s == string(completionBusy) || s == string(completionEvent)
-}
-
 // A profile is what a lane is set up with for what this end sends. Two profiles
 // with the same shape need no new lane.
 type profile struct {
