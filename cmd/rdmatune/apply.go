@@ -28,31 +28,50 @@ type applyFlags struct {
 	asJSON      bool
 	replace     bool
 	force       bool
+	saved       *plan.Saved // what the plan must still be; nil for none
 }
 
 func newApply(o *options) *cobra.Command {
 	var f specFlags
 	var a applyFlags
 	cmd := &cobra.Command{
-		Use:   "apply " + specArg,
+		Use:   "apply [FILE or DIRECTORY or SAVED PLAN]",
 		Short: "Make the node and its connections as a spec wants them",
 		Long: `Show the plan, ask, and carry it out: journal the originals, write, read back,
 switch live connections once and drained, and record the experiment. When a write
 is refused, that workload's changes are rolled back. Without an argument the
-directory's *.hcl files are the spec.
+directory's *.hcl files are the spec. A plan saved by plan --out is refused when
+something that it depends on has moved since.
 
 Exit codes: 0 done or nothing to do, 1 error, 4 rolled back, 5 a rollback that
 could not finish.`,
 		Example: `  rdmatune apply node.hcl
   rdmatune apply --auto-approve
   rdmatune apply --node sim:small --auto-approve node.hcl`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sp, _, err := o.load(args, f, false)
+			saved, err := openSaved(args)
 			if err != nil {
 				return err
 			}
-			return o.change(cmd.Context(), sp, experiment.Apply, a)
+			var sp *spec.Spec
+			if saved == nil {
+				sp, _, err = o.load(args, f, false)
+			} else if len(f.vars) > 0 {
+				return errors.New("--var and --var-file cannot change a saved plan")
+			} else {
+				a.saved, a.force = saved, saved.Force
+				sp, err = o.loadSaved(saved)
+			}
+			if err != nil {
+				return err
+			}
+			kind := experiment.Apply
+			if sp == nil {
+				kind = experiment.Destroy
+			}
+			return o.change(cmd.Context(), sp, kind, a)
 		},
 	}
 	f.register(cmd)
@@ -112,6 +131,11 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 	}
 	if sp != nil {
 		if err := apply.CheckRoot(p.doc, sp.Root, a.replace); err != nil {
+			return err
+		}
+	}
+	if a.saved != nil && p.plan != nil {
+		if err := checkSaved(a.saved, s, p); err != nil {
 			return err
 		}
 	}

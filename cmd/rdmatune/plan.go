@@ -18,6 +18,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 func newPlan(o *options) *cobra.Command {
 	var f specFlags
 	var asJSON, detailed, destroy, force bool
+	var out string
 	cmd := &cobra.Command{
 		Use:   "plan " + specArg,
 		Short: "Show what apply would change",
@@ -30,8 +31,10 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 		Example: `  rdmatune plan
   rdmatune plan node.hcl --var gradient_bytes=134217728
   rdmatune plan --node sim:dgx examples/allreduce.hcl
-  rdmatune plan --json --detailed-exitcode node.hcl`,
-		Args: cobra.MaximumNArgs(1),
+  rdmatune plan --json --detailed-exitcode node.hcl
+  rdmatune plan --out node.plan node.hcl && rdmatune apply node.plan`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			var sp *spec.Spec
@@ -57,6 +60,11 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 			if err := o.show(p, asJSON); err != nil {
 				return err
 			}
+			if out != "" {
+				if err := o.savePlan(out, s, p, f, force); err != nil {
+					return err
+				}
+			}
 			switch {
 			case detailed && p.plan.OnlyDrift():
 				return exitCode(exitDrift)
@@ -69,6 +77,7 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the plan as one JSON document")
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 for changes, 3 for drift only")
+	cmd.Flags().StringVar(&out, "out", "", "save the plan to a `file` that apply can be given")
 	cmd.Flags().BoolVar(&destroy, "destroy", false, "plan the restoring of every original instead")
 	cmd.Flags().BoolVar(&force, "force", false, "with --destroy, restore also what somebody else has changed since")
 	return cmd
@@ -119,8 +128,9 @@ func newValidate(o *options) *cobra.Command {
 		Short: "Check a spec without looking at a node",
 		Long: `Check everything about a spec that can be wrong on any node: syntax, names,
 types, units, cycles. The node is not looked at; plan does that.`,
-		Example: "  rdmatune validate node.hcl",
-		Args:    cobra.MaximumNArgs(1),
+		Example:           "  rdmatune validate node.hcl",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sp, diags, err := o.load(args, f, false)
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/rdmatune/rdmatune/drivers"
@@ -232,6 +233,14 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 	}
 	p.plan = plan.Make(in)
 	return p, ctx.Err()
+}
+
+// specFiles completes the argument of commands that read a spec.
+func specFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"hcl", "plan"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
 // specArg describes the argument of commands that read a spec.
