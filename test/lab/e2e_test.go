@@ -39,14 +39,14 @@ func TestEndToEnd(t *testing.T) {
 	}
 	checkBench(t, filepath.Join(res.OutDir, "bench.json"))
 
-	// The script's marks stand where apply had ended and where destroy began. From one
+	// The script's marks stand where apply had ended and where its checks had. From one
 	// to the other the hardware must be in the locked state.
 	writes, locked := res.PStates[2], byte(slices.Index(vm.Frequencies, 2_200_000))
-	applied, destroyed := bytes.IndexByte(writes, 0xa1), bytes.IndexByte(writes, 0xa2)
-	if applied < 1 || destroyed < applied {
+	applied, checked := bytes.IndexByte(writes, 0xa1), bytes.IndexByte(writes, 0xa2)
+	if applied < 1 || checked < applied {
 		t.Fatalf("CPU 2: the script's marks are not in the P-states %x", writes)
 	}
-	if writes[applied-1] != locked || len(bytes.Trim(writes[applied+1:destroyed], string(rune(locked)))) > 0 {
+	if writes[applied-1] != locked || len(bytes.Trim(writes[applied+1:checked], string(rune(locked)))) > 0 {
 		t.Errorf("CPU 2: the hardware got P-states %x; want %x before a1, and nothing else until a2", writes, locked)
 	}
 }

@@ -9,7 +9,7 @@ log() { echo "e2e: $*"; }
 check() { # NAME WANT GOT
 	if [ "$2" = "$3" ]; then log "ok: $1: $3"; else log "FAILED: $1: want '$2', got '$3'"; failed=1; fi
 }
-die() { log "FAILED: $*"; tail -n 20 "$OUT"/*.log; exit 1; }
+die() { log "FAILED: $*"; rdma res show qp; tail -n 20 "$OUT"/[!c]*.log "$OUT/connect.log"; exit 1; }
 now() { cut -d. -f1 /proc/uptime; }
 until_true() { # WHAT COMMAND... : for at most two minutes
 	what=$1; shift
@@ -72,6 +72,15 @@ rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan2.log" 2>&1; check "second 
 grep -q 'No changes\.' "$OUT/plan2.log"; check "second plan says so" 0 $?
 
 mark 242
+
+# Somebody else's hand: only drift, which apply heals without touching the connection.
+ethtool -C eth1 rx-usecs 100
+echo 2 > /proc/irq/${irqs%%[!0-9]*}/smp_affinity_list
+rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan3.log" 2>&1; check "a drifted node's plan's exit code" 3 $?
+rdmatune apply e2e.hcl --auto-approve > "$OUT/apply2.log" 2>&1; check "second apply's exit code" 0 $?
+check "healed" "3 3 3 / 0" "$(masks) / $(usecs)"
+check "queue pairs stayed" "$after_qpns" "$(qpns)"
+
 rdmatune destroy --auto-approve > "$OUT/destroy.log" 2>&1; check "destroy's exit code" 0 $?
 check "cpufreq again" "$before_limits" "$(limits)"
 check "interrupts again" "$before_masks" "$(masks)"
