@@ -1,10 +1,10 @@
-# What e2e.sh applies while the benchmark runs. The benchmark's client is on rxe1, so
-# on eth1 and NUMA node 1: the process gets CPU 2, the card's interrupts CPU 3.
+# What e2e.sh applies while the benchmark runs. Both of its processes are of this
+# workload and get one CPU of each NUMA node; the interrupts of rxe1's card go to CPU 3.
 workload "bench" {
   device = "rxe1"
 
   cpu_pinning {
-    cpus = "2"
+    cpus = "0,2"
   }
 
   frequency_lock {

@@ -28,25 +28,25 @@ limits() { echo $(cat $freq/scaling_governor $freq/scaling_min_freq $freq/scalin
 usecs() { ethtool -c eth1 | awk '/^rx-usecs:/ { print $2 }'; }
 threads() { for t in /proc/$1/task/*; do taskset -pc "${t##*/}" | sed 's/.*: //'; done | sort -u | xargs; }
 # The kernel names the thread that created a queue pair, which need not be the process's
-# first: so ask by device, which only the client uses.
-qpns() { rdma res show qp link rxe1 | sed -n 's/.* lqpn \([0-9]*\) .* type RC state RTS .*/\1/p' | sort -n | xargs; }
+# first: so ask by device. The client alone uses rxe1, the server alone rxe0.
+qpns() { rdma res show qp link $1 | sed -n 's/.* lqpn \([0-9]*\) .* type RC state RTS .*/\1/p' | sort -n | xargs; }
 # mark puts a byte, in octal, into the host's record of CPU 2's P-state port (0x5a2), so
 # that the host can tell what the kernel wrote before and after.
 mark() { printf "\\$1" | dd of=/dev/port bs=1 seek=1442 conv=notrunc 2> /dev/null; }
 
 before_masks=$(masks) before_limits=$(limits) before_usecs=$(usecs)
 
-# The server is of another workload: both on one CPU would make each wait for the other.
-rdmatune bench serve --device rxe0 --workload server --port 7471 > "$OUT/serve.log" 2>&1 &
+rdmatune bench serve --device rxe0 --workload bench --port 7471 > "$OUT/serve.log" 2>&1 &
 server=$!
 listens() { ss -tln | grep -q :7471; }
 until_true "the server listens" listens
 rdmatune bench connect 10.77.0.1 --device rxe1 --workload bench --sizes 8B,4KiB,64KiB \
 	--duration 1h --json > "$OUT/bench.json" 2> "$OUT/connect.log" &
 client=$!
-connected() { [ -n "$(qpns)" ]; }
+connected() { [ -n "$(qpns rxe1)" ]; }
 until_true "the client is connected" connected
-before_threads=$(threads $client) before_qpns=$(qpns)
+before_threads="$(threads $server) / $(threads $client)"
+before_qpns=$(qpns rxe1) before_server_qpns=$(qpns rxe0)
 # The first messages must be on the old path, or nothing is switched under traffic.
 sent() { cat /sys/class/net/eth1/statistics/tx_packets; }
 start=$(sent)
@@ -59,14 +59,16 @@ check "plan changes nothing" "$before_limits / $before_masks / $before_usecs" "$
 rdmatune apply e2e.hcl --auto-approve > "$OUT/apply.log" 2>&1; check "apply's exit code" 0 $?
 mark 241
 
-check "the client's threads" 2 "$(threads $client)"
+check "both processes' threads" "0,2 / 0,2" "$(threads $server) / $(threads $client)"
 check "cpufreq" "performance 2200000 2200000" "$(limits)"
 check "interrupts" "3 3 3" "$(masks)"
 check "rx-usecs" 0 "$(usecs)"
 kill -0 $client || die "the client ended early"
-after_qpns=$(qpns)
+after_qpns=$(qpns rxe1) after_server_qpns=$(qpns rxe0)
 [ -n "$after_qpns" ] && [ "$after_qpns" != "$before_qpns" ]
-check "queue pairs were replaced ($before_qpns -> $after_qpns)" 0 $?
+check "the client's queue pair was replaced ($before_qpns -> $after_qpns)" 0 $?
+[ -n "$after_server_qpns" ] && [ "$after_server_qpns" != "$before_server_qpns" ]
+check "the server's queue pair was replaced ($before_server_qpns -> $after_server_qpns)" 0 $?
 
 rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan2.log" 2>&1; check "second plan's exit code" 0 $?
 grep -q 'No changes\.' "$OUT/plan2.log"; check "second plan says so" 0 $?
@@ -79,18 +81,21 @@ echo 2 > /proc/irq/${irqs%%[!0-9]*}/smp_affinity_list
 rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan3.log" 2>&1; check "a drifted node's plan's exit code" 3 $?
 rdmatune apply e2e.hcl --auto-approve > "$OUT/apply2.log" 2>&1; check "second apply's exit code" 0 $?
 check "healed" "3 3 3 / 0" "$(masks) / $(usecs)"
-check "queue pairs stayed" "$after_qpns" "$(qpns)"
+check "queue pairs stayed" "$after_qpns / $after_server_qpns" "$(qpns rxe1) / $(qpns rxe0)"
 
 rdmatune destroy --auto-approve > "$OUT/destroy.log" 2>&1; check "destroy's exit code" 0 $?
 check "cpufreq again" "$before_limits" "$(limits)"
 check "interrupts again" "$before_masks" "$(masks)"
 check "rx-usecs again" "$before_usecs" "$(usecs)"
 kill -0 $client || die "the client ended early"
-check "the client's threads again" "$before_threads" "$(threads $client)"
+check "both processes' threads again" "$before_threads" "$(threads $server) / $(threads $client)"
 
 # An interrupt ends the benchmark with a whole report; its hour is there so that no slow
 # machine ends it before.
 kill -INT $client; wait $client; check "the client's exit code" 0 $?
 kill -INT $server; wait $server; check "the server's exit code" 0 $?
 check "queue pairs left" "" "$(rdma res show qp | grep 'type RC')"
+rdmatune experiments list > "$OUT/experiments.log" 2>&1; check "experiments' exit code" 0 $?
+check "experiments, newest first" "destroy done, apply done, apply done, bench done" \
+	"$(awk 'NR > 1 { printf "%s%s %s", sep, $4, $6; sep = ", " }' "$OUT/experiments.log")"
 exit $failed
