@@ -43,6 +43,7 @@ type controller struct {
 	timer   *time.Timer // of the machine
 	retry   *time.Timer // of pending requests
 	backoff time.Duration
+	calm    time.Time // no attempt before: an end was busy
 
 	pending  []*request
 	current  *request      // that the switch under way answers, nil when the peer opened
@@ -309,7 +310,7 @@ func (k *controller) send(m *controlMsg) {
 
 // attempt starts a switch, or answers, for what is pending.
 func (k *controller) attempt() {
-	if k.m.Phase() != switchover.Idle || len(k.pending) == 0 {
+	if k.m.Phase() != switchover.Idle || len(k.pending) == 0 || time.Now().Before(k.calm) {
 		return
 	}
 	c := k.c
@@ -342,6 +343,7 @@ func (k *controller) attempt() {
 // later tries pending requests again after a while.
 func (k *controller) later() {
 	k.backoff = min(max(2*k.backoff, busyFirst), busyMost)
-	// Both ends may be at it: spread them.
-	k.retry.Reset(k.backoff/2 + rand.N(k.backoff))
+	wait := k.backoff/2 + rand.N(k.backoff) // both ends may be at it: spread them
+	k.calm = time.Now().Add(wait)
+	k.retry.Reset(wait)
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -128,11 +129,28 @@ func (e *engine) remove(l *lane) {
 // run handles completions whenever the channel announces some.
 func (e *engine) run() {
 	defer close(e.done)
-	for e.ch.Wait() == nil {
+	for {
+		err := e.ch.Wait()
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			e.lost(err)
+			return
+		}
 		if e.spinners.Load() > 0 {
 			continue // the last of them arms again
 		}
 		e.drain()
+	}
+}
+
+// lost ends all connections: nothing would tell of their completions any more.
+func (e *engine) lost(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.cqs {
+		e.killCQ(q, err)
 	}
 }
 

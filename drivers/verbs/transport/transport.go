@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
@@ -350,8 +352,23 @@ func (c *Conn) Info() ConnInfo {
 	return i
 }
 
-// keepAlive finds a dead peer within 10 seconds of silence; a stalled process does
-// not look dead, since its kernel answers.
+// deadTime is how long a peer's host may be silent.
+const deadTime = 10 * time.Second
+
+// keepAlive finds a dead peer within deadTime, whether the channel is idle or not.
+// A stalled process does not look dead, since its kernel answers.
 func keepAlive(c *net.TCPConn) error {
-	return c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 5})
+	err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: deadTime / 2, Interval: time.Second, Count: 5})
+	if err != nil {
+		return err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadTime.Milliseconds()))
+	})
+	return errors.Join(err, serr)
 }

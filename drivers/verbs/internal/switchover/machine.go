@@ -122,6 +122,11 @@ type Action struct {
 	Reason  string
 }
 
+// maxAhead bounds how far a proposal's epoch may be above every epoch seen: the
+// ends differ by the proposals that one of them gave up at most, and epochs must
+// never wrap.
+const maxAhead = 1 << 10
+
 // ReasonBusy refuses a switch because another one is under way.
 const ReasonBusy = "busy"
 
@@ -242,7 +247,7 @@ func (m *Machine) proposed(e Event) []Action {
 			return m.finish(Aborted, "both ends opened with one nonce")
 		}
 		acts = []Action{m.act(Yield)}
-	case m.phase != Idle || e.Epoch <= m.highest:
+	case m.phase != Idle || e.Epoch <= m.highest || e.Epoch-m.highest > maxAhead:
 		return refuse(ReasonBusy)
 	}
 	if e.Reason != "" {

@@ -248,9 +248,11 @@ func TestLateAndHostile(t *testing.T) {
 		}
 	}
 	m := New(5)
-	acts := m.Step(Event{Kind: Propose, Epoch: 5, Nonce: 1})
-	if len(acts) != 1 || acts[0].Act != SendRefuse || acts[0].Reason != ReasonBusy {
-		t.Errorf("proposal of a used epoch: %v", acts)
+	for _, epoch := range []uint32{0, 5, 1 << 31, 1<<32 - 1} {
+		acts := m.Step(Event{Kind: Propose, Epoch: epoch, Nonce: 1})
+		if len(acts) != 1 || acts[0].Act != SendRefuse || acts[0].Reason != ReasonBusy {
+			t.Errorf("proposal of epoch %d: %v", epoch, acts)
+		}
 	}
 	m.Step(Event{Kind: Open, Nonce: 1})
 	if acts := m.Step(Event{Kind: Commit, Epoch: 6}); acts != nil {
