@@ -28,7 +28,7 @@ var ErrConflict = errors.New("conflict")
 
 const (
 	maxBody    = 64 << 10
-	maxClients = 64 // connections at one time
+	answerTime = 10 * time.Second // for a client to take its answer
 )
 
 // A Server serves a process's socket.
@@ -87,7 +87,7 @@ func Serve(ctx context.Context, runDir string, svc Service) (*Server, error) {
 	}
 	go func() {
 		defer close(s.done)
-		s.http.Serve(&limited{Listener: ln, sem: make(chan struct{}, maxClients)}) // returns when closed
+		s.http.Serve(&limited{Listener: ln}) // returns when closed
 	}()
 	return s, nil
 }
@@ -156,6 +156,8 @@ type problem struct {
 }
 
 func answer(w http.ResponseWriter, status int, body any) {
+	// An order may take long, but not its answer. Every connection here has deadlines.
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(body) // a client that went away needs no answer
@@ -190,20 +192,4 @@ func peerCred(c net.Conn) (*unix.Ucred, error) {
 		return nil, fmt.Errorf("peer credentials: %w", err)
 	}
 	return cred, nil
-}
-
-// limited is a listener that has a bounded number of connections open.
-type limited struct {
-	net.Listener
-	sem chan struct{}
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	l.sem <- struct{}{}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.sem
-		return nil, err
-	}
-	return &limitedConn{UnixConn: c.(*net.UnixConn), sem: l.sem}, nil
 }

@@ -147,3 +147,29 @@ func faultAt(t *testing.T, opener bool, act switchover.Act, f fault) {
 		t.Errorf("ends on lanes of epochs %d and %d", ca.Info().Epoch, cb.Info().Epoch)
 	}
 }
+
+// TestNoDecision lets the opener stall between the votes and its decision, for
+// longer than the acceptor waits.
+func TestNoDecision(t *testing.T) {
+	a := openSoft(t, Options{}, soft.Provider{})
+	b := openSoft(t, Options{}, soft.Provider{})
+	ca, cb := connect(t, a, b)
+	a.hook = func(c *Conn, done switchover.Action) {
+		if done.Act == switchover.SendCommit {
+			<-cb.dead
+		}
+	}
+	size, drain := int64(4096), int64(20)
+	for _, tr := range []*Transport{b, a} {
+		o := control.Order{ID: "t", Generation: 1, Workload: "w", Open: tr == a, Settings: &control.Settings{Size: &size, DrainTimeoutMS: &drain}}
+		if _, err := tr.Order(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cb.Recv(t.Context(), nil); !errors.Is(err, ErrNoDecision) {
+		t.Errorf("the acceptor ended with %v", err)
+	}
+	if _, err := ca.Recv(t.Context(), nil); err == nil {
+		t.Error("the opener lives on")
+	}
+}

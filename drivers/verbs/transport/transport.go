@@ -156,9 +156,13 @@ func (t *Transport) logStart() {
 	if h.Size != nil {
 		hint = fmt.Sprint(*h.Size)
 	}
+	losers := make([]string, len(h.Losers))
+	for i, l := range h.Losers {
+		losers[i] = l.Origin
+	}
 	t.log.Info("rdmatune transport", "host", host, "pid", os.Getpid(), "rank", rank, "device", t.device,
 		"provider", t.provider, "workload", t.sources.workload, "hint", hint, "origin", h.Origin,
-		"losers", len(h.Losers), "notices", h.Notices)
+		"losers", losers, "notices", h.Notices)
 }
 
 // release closes what open opened.
