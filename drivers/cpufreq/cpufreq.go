@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
@@ -157,12 +158,34 @@ func (d *Driver) apply(ctx context.Context, p cpupolicy.Policy, cs []param.Chang
 				return err
 			}
 		}
-		err := d.verify(p, wanted)
+		err := d.settle(ctx, p, wanted)
 		if err == nil || pass > 0 {
 			return err
 		}
 	}
 	return nil
+}
+
+// settleTime bounds the wait for a limit to come into force. The kernel's store is a
+// request: since Linux 5.4 a work item brings the policy in line with it, most often
+// within a millisecond, but after the write has returned.
+const settleTime = time.Second
+
+// settle waits until what is in force is what was asked, and says what is not when
+// that does not come to pass.
+func (d *Driver) settle(ctx context.Context, p cpupolicy.Policy, wanted map[param.ID]param.Value) error {
+	deadline := time.Now().Add(settleTime)
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, settleTime/20) {
+		err := d.verify(p, wanted)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
 }
 
 // writable reports whether v is a value that the kernel can be given. The value of
