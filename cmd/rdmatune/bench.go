@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,6 +76,10 @@ type bencher struct {
 	transport *transport.Transport
 }
 
+// softwareDrivers are RDMA drivers without hardware: what is measured on them says
+// nothing of a NIC.
+var softwareDrivers = []string{"soft", "rxe", "rdma_rxe", "siw"}
+
 // openBench opens the transport on the device of the flags.
 func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error) {
 	s, err := o.open(ctx)
@@ -86,13 +91,16 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 		return nil, errors.Join(err, s.close())
 	}
 	var names []string
-	found := false
+	found, software := false, false
 	for _, r := range x.facts.RDMA {
 		names = append(names, r.Name)
 		if x.device == "" && (x.simulated || r.Name == "soft0") {
 			x.device = r.Name
 		}
-		found = found || r.Name == x.device
+		if r.Name == x.device {
+			found = true
+			software = r.Driver != nil && slices.Contains(softwareDrivers, *r.Driver)
+		}
 	}
 	if !found {
 		return nil, errors.Join(fmt.Errorf("the node %s has no RDMA device %q; it has %s", s.node.Ref(), x.device, strings.Join(names, ", ")), s.close())
@@ -103,7 +111,7 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	x.simulated = x.simulated || x.device == "soft0"
+	x.simulated = x.simulated || software
 	return x, nil
 }
 
