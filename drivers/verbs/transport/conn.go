@@ -23,6 +23,7 @@ type Conn struct {
 
 	sendTurn, recvTurn   chan struct{} // hold one token each
 	sendReady, recvReady chan struct{} // something may have changed for the waiter
+	sendSpin, recvSpin   time.Duration // of adaptive waits; with the turn
 	dead                 chan struct{} // closed with err set
 	gone                 chan struct{} // closed when everything is given back
 	wake                 chan struct{} // inband has something, or a condition of the switch

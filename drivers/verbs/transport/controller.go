@@ -15,6 +15,7 @@ const (
 	byeTime      = 2 * time.Second        // after the farewell, for what is still arriving
 	busyFirst    = 2 * time.Millisecond   // first retry of a switch that found an end busy
 	busyMost     = 100 * time.Millisecond // later retries
+	lateTimer    = 100 * time.Millisecond // by which a timer is late in a process that was stopped
 	maxSwitches  = 16                     // records kept per connection
 )
 
@@ -41,6 +42,7 @@ type controller struct {
 	c       *Conn
 	m       switchover.Machine
 	timer   *time.Timer // of the machine
+	due     time.Time   // when it runs out
 	retry   *time.Timer // of pending requests
 	backoff time.Duration
 	calm    time.Time // no attempt before: an end was busy
@@ -108,6 +110,10 @@ func (k *controller) run() {
 			k.pending = append(k.pending, r)
 			k.attempt()
 		case <-k.timer.C:
+			if time.Since(k.due) > lateTimer {
+				k.startTimer() // this process was stopped: what it waits for may be here
+				continue
+			}
 			k.step(switchover.Event{Kind: switchover.Timeout})
 		case <-k.retry.C:
 			k.attempt()
@@ -277,7 +283,7 @@ func (k *controller) do(a switchover.Action) (next switchover.Event, ok bool) {
 	case switchover.Yield:
 		k.current = nil // its wish goes with the peer's switch; attempt looks again
 	case switchover.StartTimer:
-		k.timer.Reset(k.patience())
+		k.startTimer()
 	case switchover.StopTimer:
 		k.timer.Stop()
 	case switchover.Finish:
@@ -286,6 +292,12 @@ func (k *controller) do(a switchover.Action) (next switchover.Event, ok bool) {
 		c.failAsync(fmt.Errorf("%s: %w", a.Reason, ErrNoDecision))
 	}
 	return switchover.Event{}, false
+}
+
+func (k *controller) startTimer() {
+	d := k.patience()
+	k.due = time.Now().Add(d)
+	k.timer.Reset(d)
 }
 
 // patience is how long the machine waits in its phase. A voter waits longer than

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
@@ -23,9 +24,12 @@ type engine struct {
 	dev  verbs.Device
 	pd   verbs.PD
 	ch   verbs.CompChannel
-	done chan struct{}
+	done chan struct{} // closed when the channel is shut down
 
-	spinners atomic.Int32 // goroutines that poll in the place of ours
+	workers  sync.WaitGroup
+	spinners atomic.Int32  // goroutines that poll in the place of ours
+	armed    atomic.Bool   // an event will come; false may be wrong, true only while ours is about to wake
+	rearm    chan struct{} // a spinner left without arming
 
 	// mu is held while completions are handled, so that those of one lane stay in
 	// order. It comes before a Conn's mu.
@@ -44,7 +48,7 @@ type sharedCQ struct {
 }
 
 func newEngine(dev verbs.Device) (*engine, error) {
-	e := &engine{dev: dev, lanes: map[uint32]*lane{}, done: make(chan struct{})}
+	e := &engine{dev: dev, lanes: map[uint32]*lane{}, done: make(chan struct{}), rearm: make(chan struct{}, 1)}
 	var err error
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
@@ -58,7 +62,9 @@ func newEngine(dev verbs.Device) (*engine, error) {
 		e.pd.Close()
 		return nil, err
 	}
-	go e.run()
+	e.armed.Store(true)
+	e.workers.Go(e.run)
+	e.workers.Go(e.runRearm)
 	return e, nil
 }
 
@@ -138,10 +144,31 @@ func (e *engine) run() {
 			e.lost(err)
 			return
 		}
+		e.armed.Store(false)
 		if e.spinners.Load() > 0 {
 			continue // the last of them arms again
 		}
 		e.drain()
+	}
+}
+
+// rearmTime is how long completions may wait for somebody to look after a
+// goroutine that polled has what it wanted. Arming each time instead would cost
+// every message of a fast exchange an interrupt.
+const rearmTime = 200 * time.Microsecond
+
+// runRearm arms for spinners that left a while ago.
+func (e *engine) runRearm() {
+	for {
+		select {
+		case <-e.rearm:
+		case <-e.done:
+			return
+		}
+		time.Sleep(rearmTime)
+		if e.spinners.Load() == 0 && !e.armed.Load() {
+			e.drain()
+		}
 	}
 }
 
@@ -166,6 +193,7 @@ func (e *engine) drain() {
 func (e *engine) arm() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.armed.Store(true)
 	for _, q := range e.cqs {
 		if err := q.ReqNotify(false); err != nil {
 			e.killCQ(q, err)
@@ -217,22 +245,28 @@ func (e *engine) killCQ(q *sharedCQ, err error) {
 	}
 }
 
-// beginSpin and endSpin frame polling in the engine's place.
+// beginSpin and endSpin frame polling in the engine's place. A spinner that goes to
+// sleep needs an event at once.
 func (e *engine) beginSpin() { e.spinners.Add(1) }
 
-func (e *engine) endSpin() {
-	if e.spinners.Add(-1) == 0 {
+func (e *engine) endSpin(sleeps bool) {
+	last := e.spinners.Add(-1) == 0
+	switch {
+	case sleeps:
 		e.drain()
+	case last && !e.armed.Load():
+		nudge(e.rearm)
 	}
 }
 
 func (e *engine) close() error {
 	errs := []error{e.ch.Shutdown()}
-	<-e.done
+	e.workers.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range e.cqs {
 		errs = append(errs, q.Close())
 	}
+	e.cqs = nil // a goroutine that polled for a connection may look once more
 	return errors.Join(append(errs, e.ch.Close(), e.pd.Close())...)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -44,7 +45,7 @@ func device() string { return cmp.Or(os.Getenv("RDMATUNE_DEVICE"), "soft0") }
 func echo(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	tr, err := transport.Open(ctx, transport.Options{Device: device(), RunDir: dir})
+	tr, err := transport.Open(ctx, transport.Options{Device: device(), RunDir: dir, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -171,6 +172,10 @@ func TestTwoProcesses(t *testing.T) {
 	// A stalled peer aborts the switch that this end opens; afterwards all is well.
 	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("stop the child: %v, %v", status, err)
 	}
 	size, drain := int64(8192), int64(300)
 	res, err := tr.Order(t.Context(), control.Order{ID: "run2", Generation: 1, Workload: "mine", Open: true,

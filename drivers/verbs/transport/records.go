@@ -142,6 +142,7 @@ func (k *controller) clean() {
 	c.retired = lanes[:len(lanes)-1]
 	reason := c.err.Error()
 	c.mu.Unlock()
+	c.t.log.Info("connection ended", "conn", c.id, "peer", c.peer, "reason", reason)
 	for _, l := range lanes {
 		if err := l.destroy(); err != nil {
 			c.t.log.Warn("destroy lane", "conn", c.id, "epoch", l.epoch, "err", err)

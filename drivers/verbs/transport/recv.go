@@ -24,7 +24,7 @@ func (c *Conn) Recv(ctx context.Context, buf []byte) (int, error) {
 		if more {
 			continue
 		}
-		if err := c.wait(ctx, c.recvReady); err != nil {
+		if err := c.wait(ctx, c.recvReady, &c.recvSpin); err != nil {
 			c.mu.Lock()
 			if c.recvOff > 0 && c.stash == nil {
 				c.stash = append([]byte(nil), buf[:c.recvOff]...)

@@ -58,7 +58,7 @@ func (c *Conn) Send(ctx context.Context, msg []byte) error {
 		if k > 0 {
 			continue
 		}
-		if err := c.wait(ctx, c.sendReady); err != nil {
+		if err := c.wait(ctx, c.sendReady, &c.sendSpin); err != nil {
 			if !first {
 				c.mu.Lock()
 				c.sentOff = off
@@ -116,7 +116,7 @@ func (c *Conn) abandon(ctx context.Context) error {
 		if err != nil || k > 0 {
 			return err
 		}
-		if err := c.wait(ctx, c.sendReady); err != nil {
+		if err := c.wait(ctx, c.sendReady, &c.sendSpin); err != nil {
 			return err
 		}
 	}

@@ -66,10 +66,13 @@ type Transport struct {
 	dev       verbs.Device
 	eng       *engine
 	maxInline int // bytes that the device inlines
-	sources   hintSource
-	log       *slog.Logger
-	server    *control.Server
-	connID    atomic.Uint64
+	// spins says that polling finds completions sooner than sleeping. Not so for the
+	// soft provider: it needs the CPU that a poller would take.
+	spins   bool
+	sources hintSource
+	log     *slog.Logger
+	server  *control.Server
+	connID  atomic.Uint64
 	// hook sees every action of every switch before it is carried out; tests only.
 	hook func(*Conn, switchover.Action)
 
@@ -101,6 +104,7 @@ func open(ctx context.Context, o Options, sp soft.Provider) (t *Transport, err e
 	}
 	t = &Transport{
 		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
+		spins:   p.Name() != "soft",
 		sources: readSources(o), log: o.Logger,
 		conns: map[uint64]*Conn{}, ended: map[uint64]*Conn{}, listeners: map[*Listener]bool{},
 	}

@@ -6,11 +6,17 @@ import (
 	"time"
 )
 
-// spinTime is how long an adaptive wait polls before it sleeps.
-const spinTime = 20 * time.Microsecond
+// An adaptive wait polls for twice as long as the last one took. After one that
+// took longer than longestSpin it goes to sleep almost at once, so that an idle
+// connection costs nothing; the first short wait after that makes it poll again.
+const (
+	longestSpin  = time.Millisecond
+	shortestSpin = 5 * time.Microsecond
+)
 
-// wait waits for ready, the end of ctx (an error) or of the connection.
-func (c *Conn) wait(ctx context.Context, ready chan struct{}) error {
+// wait waits for ready, the end of ctx (an error) or of the connection. *spin is
+// how long an adaptive wait polls.
+func (c *Conn) wait(ctx context.Context, ready chan struct{}, spin *time.Duration) error {
 	select {
 	case <-ready:
 		return nil
@@ -22,9 +28,19 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}) error {
 		mode = c.cur.prof.completion
 	}
 	c.mu.Unlock()
-	if mode != completionEvent && c.spin(ctx, ready, mode == completionBusy) {
+	if mode == completionAdaptive && !c.t.spins {
+		mode = completionEvent
+	}
+	start := time.Now()
+	if mode != completionEvent && c.poll(ctx, ready, max(*spin, shortestSpin), mode == completionBusy) {
 		return nil
 	}
+	defer func() {
+		took := time.Since(start)
+		if *spin = min(2*took, longestSpin); took > longestSpin {
+			*spin = shortestSpin
+		}
+	}()
 	select {
 	case <-ready:
 		return nil
@@ -35,13 +51,13 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}) error {
 	}
 }
 
-// spin polls until ready, or until it is time to sleep; true means ready.
-func (c *Conn) spin(ctx context.Context, ready chan struct{}, forever bool) bool {
+// poll handles completions until ready (true), or until it is time to sleep.
+func (c *Conn) poll(ctx context.Context, ready chan struct{}, spin time.Duration, forever bool) (found bool) {
 	eng := c.t.eng
 	eng.beginSpin()
-	defer eng.endSpin()
+	defer func() { eng.endSpin(!found) }()
 	start := time.Now()
-	for forever || time.Since(start) < spinTime {
+	for forever || time.Since(start) < spin {
 		eng.tryProgress()
 		select {
 		case <-ready:
