@@ -344,6 +344,8 @@ func (k *controller) attempt() {
 	switch {
 	case reason == reasonBusy && time.Now().Before(r.until):
 		k.later()
+	case reason == reasonClosing:
+		k.answerAll(k.record(r, control.Gone, reason, 0))
 	case reason != "":
 		k.answerAll(k.record(r, control.Deferred, reason, after))
 	default:

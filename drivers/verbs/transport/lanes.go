@@ -247,6 +247,8 @@ func (k *controller) finish(a switchover.Action) {
 		k.backoff = 0
 	case a.Outcome == switchover.Refused && (a.Reason == reasonBusy || a.Reason == reasonCooldown):
 		outcome = control.Deferred
+	case a.Outcome == switchover.Refused && a.Reason == reasonClosing:
+		outcome = control.Gone
 	case a.Outcome == switchover.Refused:
 		outcome = control.Refused
 	}
