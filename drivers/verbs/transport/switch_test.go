@@ -14,11 +14,23 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
+// slow is a drain timeout in milliseconds that no machine exceeds.
+var slow = int64(120_000)
+
+// patient gives tr that timeout for switches that its peers open.
+func patient(t *testing.T, tr *Transport) {
+	t.Helper()
+	o := control.Order{ID: "t", Generation: 1, Workload: "w", Settings: &control.Settings{DrainTimeoutMS: &slow}}
+	if _, err := tr.Order(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // order opens switches of all of tr's connections to hint, which must be done.
 func order(t *testing.T, tr *Transport, gen uint64, hint int64, outcome string) []control.Outcome {
 	t.Helper()
 	res, err := tr.Order(t.Context(), control.Order{
-		ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &hint}, Open: true,
+		ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &hint, DrainTimeoutMS: &slow}, Open: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +72,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestManySwitchesLeakNothing(t *testing.T) {
 	a := openSoft(t, Options{}, soft.Provider{})
 	b := openSoft(t, Options{}, soft.Provider{})
+	patient(t, b)
 	const conns, rounds = 4, 250
 	var ends []*Conn
 	for range conns {
@@ -113,7 +126,7 @@ func TestBothOpen(t *testing.T) {
 	ca, cb := connect(t, a, b)
 	for gen := uint64(1); gen <= 100; gen++ {
 		hint := int64(gen%2)*8192 + 4096
-		o := control.Order{ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &hint}}
+		o := control.Order{ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &hint, DrainTimeoutMS: &slow}}
 		for _, tr := range []*Transport{a, b} { // as apply prepares all before the first opens
 			if _, err := tr.Order(t.Context(), o); err != nil {
 				t.Fatal(err)

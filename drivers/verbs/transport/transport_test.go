@@ -128,9 +128,10 @@ func TestSizes(t *testing.T) {
 func TestSwitchUnderLoad(t *testing.T) {
 	a := openSoft(t, Options{}, soft.Provider{Shuffle: true})
 	b := openSoft(t, Options{}, soft.Provider{})
+	patient(t, b)
 	ca, cb := connect(t, a, b)
 	const messages, most = 20000, 20000
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	errs := make(chan error, 4)
 	go func() { errs <- stream(ctx, ca, messages, most, 1) }()
@@ -151,7 +152,7 @@ func TestSwitchUnderLoad(t *testing.T) {
 		}
 		gen++
 		size := int64(gen%2) * 16384
-		res, err := a.Order(ctx, control.Order{ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &size}, Open: true})
+		res, err := a.Order(ctx, control.Order{ID: "t", Generation: gen, Workload: "w", Settings: &control.Settings{Size: &size, DrainTimeoutMS: &slow}, Open: true})
 		if err != nil {
 			t.Fatal(err)
 		}
