@@ -8,6 +8,7 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -40,6 +41,14 @@ func check(what string, rc C.int) error {
 	return fmt.Errorf("%s: %w", what, syscall.Errno(rc))
 }
 
+// explain adds what ENOSYS means where the library is there and the kernel's part is not.
+func explain(err error) error {
+	if errors.Is(err, syscall.ENOSYS) {
+		return fmt.Errorf("%w (no RDMA in this kernel: is ib_uverbs loaded?)", err)
+	}
+	return err
+}
+
 // Devices lists the names of the devices.
 func Devices() ([]string, error) {
 	if err := load(); err != nil {
@@ -48,7 +57,7 @@ func Devices() ([]string, error) {
 	var names [256][64]C.char
 	n := C.shim_devices(&names[0], C.int(len(names)))
 	if n < 0 {
-		return nil, check("list verbs devices", -n)
+		return nil, explain(check("list verbs devices", -n))
 	}
 	out := []string{}
 	for i := range min(int(n), len(names)) {
@@ -65,7 +74,7 @@ func Open(name string) (Context, error) {
 	cs := C.CString(name)
 	defer C.free(unsafe.Pointer(cs))
 	var c Context
-	return c, check("open "+name, C.shim_open(cs, &c.p))
+	return c, explain(check("open "+name, C.shim_open(cs, &c.p)))
 }
 
 // Close closes the device.
