@@ -43,6 +43,7 @@ type controller struct {
 	m       switchover.Machine
 	timer   *time.Timer // of the machine
 	due     time.Time   // when it runs out
+	excused bool        // it ran out late once
 	retry   *time.Timer // of pending requests
 	backoff time.Duration
 	calm    time.Time // no attempt before: an end was busy
@@ -110,8 +111,10 @@ func (k *controller) run() {
 			k.pending = append(k.pending, r)
 			k.attempt()
 		case <-k.timer.C:
-			if time.Since(k.due) > lateTimer {
-				k.startTimer() // this process was stopped: what it waits for may be here
+			if time.Since(k.due) > lateTimer && !k.excused {
+				// This process was stopped: what it waits for may be here.
+				k.startTimer()
+				k.excused = true
 				continue
 			}
 			k.step(switchover.Event{Kind: switchover.Timeout})
@@ -296,7 +299,7 @@ func (k *controller) do(a switchover.Action) (next switchover.Event, ok bool) {
 
 func (k *controller) startTimer() {
 	d := k.patience()
-	k.due = time.Now().Add(d)
+	k.due, k.excused = time.Now().Add(d), false
 	k.timer.Reset(d)
 }
 
