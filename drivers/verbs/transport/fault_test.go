@@ -154,17 +154,25 @@ func TestNoDecision(t *testing.T) {
 	a := openSoft(t, Options{}, soft.Provider{})
 	b := openSoft(t, Options{}, soft.Provider{})
 	ca, cb := connect(t, a, b)
+	var stalled atomic.Bool
 	a.hook = func(c *Conn, done switchover.Action) {
 		if done.Act == switchover.SendCommit {
+			stalled.Store(true)
 			<-cb.dead
 		}
 	}
-	size, drain := int64(4096), int64(20)
-	for _, tr := range []*Transport{b, a} {
-		o := control.Order{ID: "t", Generation: 1, Workload: "w", Open: tr == a, Settings: &control.Settings{Size: &size, DrainTimeoutMS: &drain}}
-		if _, err := tr.Order(t.Context(), o); err != nil {
-			t.Fatal(err)
+	// The shorter the timeout the shorter the test, but a slow machine needs more to
+	// come as far as the decision.
+	drain := int64(20)
+	for gen := uint64(1); !stalled.Load(); gen++ {
+		size := int64(gen%2) * 4096
+		for _, tr := range []*Transport{b, a} {
+			o := control.Order{ID: "t", Generation: gen, Workload: "w", Open: tr == a, Settings: &control.Settings{Size: &size, DrainTimeoutMS: &drain}}
+			if _, err := tr.Order(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
 		}
+		drain *= 2
 	}
 	if _, err := cb.Recv(t.Context(), nil); !errors.Is(err, ErrNoDecision) {
 		t.Errorf("the acceptor ended with %v", err)
