@@ -58,11 +58,11 @@ type Event struct {
 
 // A Result is how an apply went.
 type Result struct {
-	Applied    int         // targets changed
-	Pending    []plan.Note // decided, but deferred
-	Skipped    []plan.Note // gone or not available
-	Failures   []error     // of targets that stayed as they were
-	RolledBack []string    // workloads
+	Done       plan.Summary // targets through, by what the plan said would happen to them
+	Pending    []plan.Note  // decided, but deferred
+	Skipped    []plan.Note  // gone or not available
+	Failures   []error      // of targets that stayed as they were
+	RolledBack []string     // workloads
 	// Unrestored are rollbacks that could not finish: the journal is kept for them.
 	Unrestored []error
 	// Interrupted is set when the context ended the run early.
@@ -96,7 +96,7 @@ func CheckRoot(d *state.Document, root string, replace bool) error {
 	if replace || d.SpecRoot == "" || d.SpecRoot == root || len(d.Entries) == 0 {
 		return nil
 	}
-	return fmt.Errorf("this node is tuned by the spec %s, and applying %s would restore all that it set; use --replace if that is meant, or rdmatune destroy first", d.SpecRoot, root)
+	return fmt.Errorf("this node is tuned by the spec %s, and applying %s would restore what that one set and this one does not want; use --replace if that is meant, or rdmatune destroy first", d.SpecRoot, root)
 }
 
 // A target is the changes of one target and what became of them.
@@ -235,6 +235,28 @@ func (a *run) carryOut(ctx context.Context) {
 	}
 }
 
+// count notes in the result that t is through, or with -1 that it is not any more.
+func (a *run) count(t *target, n int) {
+	switch t.action() {
+	case param.Replace:
+		a.result.Done.Replace += n
+	case param.Restore:
+		a.result.Done.Restore += n
+	default:
+		a.result.Done.Change += n
+	}
+}
+
+// action is what happens to t as a whole.
+func (t *target) action() param.Action {
+	for _, c := range t.changes {
+		if c.Action == param.Replace {
+			return param.Replace
+		}
+	}
+	return t.changes[0].Action
+}
+
 // prepare tells the targets of the first one's workload and kind of their order, as
 // far as they have the same one. A target that could not be told is found out by
 // its own Apply.
@@ -270,7 +292,7 @@ func (a *run) apply(ctx context.Context, t *target) {
 	switch {
 	case err == nil:
 		t.through = true
-		a.result.Applied++
+		a.count(t, 1)
 		a.note(t)
 		a.event(Event{Step: Written, Address: addr, Detail: describe(t.changes), Took: took})
 	case errors.Is(err, drivers.ErrDeferred):

@@ -199,7 +199,7 @@ func TestApplyPlanDestroy(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	before := b.inForce()
 	res, err := b.apply(t.Context(), tuned, nil)
-	if err != nil || res.ExitCode() != ExitDone || res.Applied == 0 {
+	if err != nil || res.ExitCode() != ExitDone || res.Done.Replace != 1 {
 		t.Fatalf("apply: %+v, %v", res, err)
 	}
 	after := b.inForce()
@@ -408,7 +408,7 @@ func TestInterrupt(t *testing.T) {
 			cancel()
 		}
 	})
-	if err != nil || !res.Interrupted || res.ExitCode() != ExitError || res.Applied != 2 {
+	if err != nil || !res.Interrupted || res.ExitCode() != ExitError || res.Done.Change != 2 {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	if res, err := b.apply(t.Context(), tuned, nil); err != nil || res.ExitCode() != ExitDone {

@@ -110,7 +110,7 @@ func (a *run) undo(ctx context.Context, t *target) {
 	wasThrough := t.through
 	t.through = false
 	if wasThrough {
-		a.result.Applied--
+		a.count(t, -1)
 	}
 	if err != nil {
 		a.result.Unrestored = append(a.result.Unrestored, fmt.Errorf("%s: rollback: %w", addr, err))

@@ -35,6 +35,8 @@ type Report struct {
 	// Complete says that the server's counts are in Sizes; they are not when the
 	// connection broke.
 	Complete bool
+	// Experiment is the id under which the run is on record; the caller fills it in.
+	Experiment string
 	// Switches are the connection's path switches during the run; the caller, who has
 	// the connection, fills them in.
 	Switches []control.Switch
@@ -94,7 +96,8 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Unknown       uint64           `json:"unknown"`
 		Complete      bool             `json:"complete"`
 		Switches      []control.Switch `json:"switches"`
-	}{FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, RoundTrip, r.Warmup, sizes, r.Unknown, r.Complete, switches})
+		Experiment    string           `json:"experiment,omitempty"`
+	}{FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, RoundTrip, r.Warmup, sizes, r.Unknown, r.Complete, switches, r.Experiment})
 }
 
 func micros(n int64, d time.Duration) *float64 {
@@ -140,8 +143,13 @@ func (r Report) WriteText(w io.Writer) error {
 		}
 	}
 	for _, s := range r.Switches {
-		if _, err := fmt.Fprintf(w, "\nSwitch to generation %d: %s; %d messages held, %d drained, pause %v.\n",
-			s.Generation, s.Outcome, s.Held, s.Drained, s.Pause); err != nil {
+		if _, err := fmt.Fprintf(w, "\nSwitch to generation %d: %s; %d messages held, %d drained, pause %s us.\n",
+			s.Generation, s.Outcome, s.Held, s.Drained, text(s.Pause)); err != nil {
+			return err
+		}
+	}
+	if r.Experiment != "" {
+		if _, err := fmt.Fprintf(w, "\nExperiment %s.\n", r.Experiment); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,9 @@ var (
 	ErrUnavailable = errors.New("not available here")
 	// ErrGone: the target went away (a process exited, a driver was unbound).
 	ErrGone = errors.New("gone")
+	// ErrIncomplete: some things could not be looked at, and may be targets as well;
+	// Discover returns the others beside it. A note, never a failure.
+	ErrIncomplete = errors.New("incomplete")
 	// ErrDeferred: decided, but cannot happen now (cooldown, peer busy); the text
 	// says until when. The change becomes pending.
 	ErrDeferred = errors.New("deferred")

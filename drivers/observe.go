@@ -3,6 +3,7 @@ package drivers
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/rdmatune/rdmatune/param"
 )
@@ -19,6 +20,8 @@ func (s Set) Observe(ctx context.Context, k param.Kind, scope param.Scope) param
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		o.Unavailable = err.Error()
+	case errors.Is(err, ErrIncomplete):
+		o.Incomplete = strings.TrimPrefix(err.Error(), ErrIncomplete.Error()+": ")
 	case err != nil:
 		o.Err = err
 	}

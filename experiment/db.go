@@ -153,8 +153,12 @@ func (d *DB) migrate(ctx context.Context) error {
 	return tx.Commit()
 }
 
-// Begin records that e has started; its status becomes Running.
+// Begin records that an apply or a destroy has started; its status becomes Running.
+// The caller holds the node's lock, so one that is still running was interrupted.
 func (d *DB) Begin(ctx context.Context, e Experiment) error {
+	if _, err := d.sql.ExecContext(ctx, "UPDATE experiments SET status = ? WHERE status = ?", string(Interrupted), string(Running)); err != nil {
+		return fmt.Errorf("experiment %s: %w", e.ID, err)
+	}
 	e.Status = Running
 	return d.write(ctx, e)
 }

@@ -19,12 +19,13 @@ const (
 // A Status is how an experiment went.
 type Status string
 
-// Statuses. One that stays Running was interrupted.
+// Statuses.
 const (
-	Running    Status = "running"
-	Done       Status = "done"
-	Failed     Status = "failed"
-	RolledBack Status = "rolled_back"
+	Running     Status = "running"
+	Done        Status = "done"
+	Failed      Status = "failed"
+	RolledBack  Status = "rolled_back"
+	Interrupted Status = "interrupted" // by its user, or by a crash
 )
 
 // An Experiment is one record.

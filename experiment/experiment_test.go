@@ -52,6 +52,15 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := db.Begin(ctx, sample("20250101-000000-cccc", at.Add(-time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Begin(ctx, sample("20250101-000000-dddd", at.Add(-time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := db.Show(ctx, "20250101-000000-cccc"); err != nil || e.Status != Interrupted {
+		t.Errorf("one that was running when the next began: %q, %v", e.Status, err)
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +75,10 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("%v\n-want +got\n%s", err, diff)
 	}
 	list, err := ro.List(ctx)
-	if err != nil || len(list) != 2 || list[0].ID != want.ID || len(list[0].Sizes) != 2 || list[0].Sizes[0].Histogram != nil {
+	if err != nil || len(list) != 4 || list[0].ID != want.ID || len(list[0].Sizes) != 2 || list[0].Sizes[0].Histogram != nil {
 		t.Errorf("list: %+v, %v", list, err)
 	}
-	for _, id := range []string{"", "2025", "%", "20260102-030405-bbbbx"} {
+	for _, id := range []string{"", "2024", "%", "20260102-030405-bbbbx"} {
 		if e, err := ro.Show(ctx, id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Show(%q) = %v, %v", id, e.ID, err)
 		}

@@ -88,6 +88,9 @@ type Setting struct {
 	// Origin says who gave a value that several may give: of a hint "order",
 	// "program", "environment" or "published".
 	Origin string `json:"origin,omitempty"`
+	// Deferred says why the setting cannot change now, though it could later: "cooldown,
+	// 7m left". Plan makes it pending.
+	Deferred string `json:"deferred,omitempty"`
 	// Fixed says that the setting cannot be written here (a kernel-managed interrupt,
 	// a field that the driver does not offer). Plan makes a note of it, not a change.
 	Fixed bool `json:"fixed,omitempty"`
@@ -194,6 +197,8 @@ type Observation struct {
 	Found    []Observed
 	// Unavailable says why the node has no such thing, "" when it has.
 	Unavailable string
+	// Incomplete says what could not be looked at and may belong to Found as well.
+	Incomplete string
 	// Err is why a managed thing could not be read.
 	Err error
 }

@@ -87,9 +87,26 @@ func Format(id ID, v Value) string {
 	case UnitUsec:
 		return strconv.FormatInt(n, 10) + " us"
 	case UnitMsec:
-		return (time.Duration(n) * time.Millisecond).String()
+		return FormatDuration(time.Duration(n) * time.Millisecond)
 	}
 	return v.String()
+}
+
+// FormatDuration returns d as ParseDuration reads it: whole in the largest unit that
+// divides it.
+func FormatDuration(d time.Duration) string {
+	for _, u := range []struct {
+		size time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "us"}} {
+		if d != 0 && d%u.size == 0 {
+			return fmt.Sprintf("%d%s", d/u.size, u.name)
+		}
+	}
+	if d == 0 {
+		return "0s"
+	}
+	return d.String()
 }
 
 // FormatBytes returns n with the largest binary unit that divides it.

@@ -23,7 +23,7 @@ func Make(in Input) *Plan {
 		claimed: map[state.Key]claim{},
 		plan: &Plan{
 			Policies: map[string]Policy{}, Orders: map[param.Target]param.Order{},
-			Generations: map[string]state.Generation{}, Base: in.State.Clone(), BootID: in.BootID,
+			Generations: map[string]state.Generation{}, Base: in.State.Clone(), BootID: in.BootID, Destroy: in.Destroy,
 		},
 	}
 	for addr, g := range in.State.Generations {
@@ -86,6 +86,9 @@ func (m *maker) workload(w spec.Workload) {
 		if o.Unavailable != "" {
 			m.note(&m.plan.Notes, w.Address, want.Kind, "", "%s", o.Unavailable)
 			continue
+		}
+		if o.Incomplete != "" {
+			m.note(&m.plan.Notes, w.Address, want.Kind, "", "%s", o.Incomplete)
 		}
 		if o.Err != nil {
 			m.plan.Diags = m.plan.Diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read " + string(want.Kind),
@@ -181,6 +184,10 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 	}
 	if t.Kind == param.Hint && index != "" {
 		c.Action = param.Replace
+	}
+	if have.Deferred != "" {
+		m.note(&m.plan.Pending, w.Address, t.Kind, t.Name, "%s -> %s: %s", attr(want.ID)+" "+param.Format(want.ID, have.Value), param.Format(want.ID, want.Value), have.Deferred)
+		return
 	}
 	if e != nil && e.Written == want.Value {
 		c.Drift, c.Reason = true, "drift"

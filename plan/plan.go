@@ -26,6 +26,8 @@ type Input struct {
 	BootID     string
 	// Force restores originals also where somebody else has changed the value.
 	Force bool
+	// Destroy says that there is no spec: everything is restored.
+	Destroy bool
 }
 
 // A Plan is what is to be done, in order.
@@ -47,6 +49,10 @@ type Plan struct {
 	// values that were right already, targets that are gone.
 	Base   *state.Document
 	BootID string
+	// Destroy: the plan is one of restoring everything.
+	Destroy bool
+	// LeftAlone counts the settings that a restore leaves to whoever has changed them.
+	LeftAlone int
 }
 
 // A Change is a param.Change with what only the plan knows of it.

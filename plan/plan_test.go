@@ -202,7 +202,7 @@ No changes. The node and its connections are as the spec wants them.
 			`Pending (decided, but not possible now):
   workload.a.cpu_pinning: no process of the workload is running; an apply after its start pins it
 
-No changes. The node and its connections are as the spec wants them.
+No changes. What the spec wants beyond this is pending.
 `},
 		{"threads that the program pinned are left alone",
 			input(nil, workload(a, pinWant("1"))).found(a, param.Pinning, process("10", "10@1=0-7", "11@2=0-7", "12@3=5", "13@4=1")),
@@ -277,7 +277,7 @@ state irq_affinity x/0 cpus original 0-3 written 1 [a b]
   ~               override (unset) -> true  # 7,3
   ~               cooldown (unset) -> 0s    # 8,3
 
-  # workload.a.hint["20"] (bench) must be replaced (n.hcl:6,3)
+  # workload.a.hint["20"] (bench) will be updated, and connections switched (n.hcl:6,3)
   ~   ["20"] size               (unset) -> 4 KiB
   +/-        connection[1].size (unset) -> 4 KiB # pause
   ~          override           (unset) -> true  # 7,3

@@ -57,6 +57,7 @@ func (m *maker) restore() {
 		case !have.Value.IsKnown():
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "its original is kept: the value is not observable (%s)", have.Value.Reason())
 		case !e.Ours(have.Value) && !m.in.Force:
+			m.plan.LeftAlone++
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "left alone: somebody has changed %s to %s since rdmatune wrote %s; --force restores the original %s",
 				attr(e.ID), param.Format(e.ID, have.Value), param.Format(e.ID, e.Written), param.Format(e.ID, e.Original))
 		default:

@@ -19,7 +19,7 @@ type Style struct {
 var symbols = map[param.Action]string{param.Update: "~", param.Replace: "+/-", param.Restore: "-"}
 
 var verbs = map[param.Action]string{
-	param.Update: "will be updated in-place", param.Replace: "must be replaced", param.Restore: "will be restored",
+	param.Update: "will be updated in-place", param.Restore: "will be restored",
 }
 
 // SGR colours by action, as Terraform has them.
@@ -56,7 +56,7 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	case p.Errored():
 		b.WriteString(st.paint("1", "The plan has errors and cannot be applied.") + "\n")
 	case p.Empty():
-		b.WriteString(st.paint("1;32", "No changes.") + " The node and its connections are as the spec wants them.\n")
+		b.WriteString(st.paint("1;32", "No changes.") + p.noChanges() + "\n")
 	default:
 		fmt.Fprintf(&b, "%s %d to change, %d to replace, %d to restore.\n", st.paint("1", "Plan:"), s.Change, s.Replace, s.Restore)
 	}
@@ -64,16 +64,33 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	return err
 }
 
+// noChanges says what it means that there is nothing to do.
+func (p *Plan) noChanges() string {
+	switch {
+	case p.Destroy && p.LeftAlone > 0:
+		return " What is left was changed by somebody else since; --force restores it."
+	case p.Destroy:
+		return " rdmatune has nothing to restore on this node."
+	case len(p.Pending) > 0:
+		return " What the spec wants beyond this is pending."
+	}
+	return " The node and its connections are as the spec wants them."
+}
+
 // writeSection writes the targets of one workload, kind and action.
 func writeSection(b *strings.Builder, groups []group, st Style) {
 	first := groups[0]
 	head := Address(first.workload, first.target)
+	verb := verbs[first.action]
+	if first.action == param.Replace {
+		verb = "will be updated, and connections switched"
+	}
 	if len(groups) > 1 {
 		head = fmt.Sprintf("workload.%s.%s: %d targets", first.workload, first.target.Kind, len(groups))
 	} else if first.target.Label != "" {
 		head += " (" + first.target.Label + ")"
 	}
-	head = "# " + head + " " + verbs[first.action]
+	head = "# " + head + " " + verb
 	origin := first.changes[0].Origin
 	if origin != "" {
 		head += " (" + origin + ")"

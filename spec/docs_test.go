@@ -28,8 +28,8 @@ func TestReference(t *testing.T) {
 		t.Fatalf("%s has no region for blocks", reference)
 	}
 	var b bytes.Buffer
-	describeBlock(&b, settingsBlock, "")
-	describeBlock(&b, workloadBlock, "")
+	describeBlock(t, &b, settingsBlock, "")
+	describeBlock(t, &b, workloadBlock, "")
 	if *update {
 		doc = region.ReplaceAll(doc, slices.Concat([]byte("$1"), bytes.ReplaceAll(b.Bytes(), []byte("$"), []byte("$$")), []byte("$3")))
 		if err := os.WriteFile(reference, doc, 0o644); err != nil {
@@ -45,7 +45,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-func describeBlock(b *bytes.Buffer, blk *block, parent string) {
+func describeBlock(t *testing.T, b *bytes.Buffer, blk *block, parent string) {
 	name := parent + blk.name
 	if blk.later != "" {
 		fmt.Fprintf(b, "\n### %s\n\nNot in this version.\n", name)
@@ -55,26 +55,30 @@ func describeBlock(b *bytes.Buffer, blk *block, parent string) {
 	if len(blk.labels) > 0 {
 		label = fmt.Sprintf(" \"%s\"", strings.ToUpper(blk.labels[0]))
 	}
-	fmt.Fprintf(b, "\n### %s%s\n\n%s\n\n| argument | | |\n| --- | --- | --- |\n", name, label, blk.doc)
+	fmt.Fprintf(b, "\n### %s%s\n\n%s\n\n| argument | value | default | |\n| --- | --- | --- | --- |\n", name, label, blk.doc)
 	if blk == workloadBlock {
-		b.WriteString("| `for_each` | | A map or a set of strings: one workload for each element. |\n")
+		b.WriteString("| `for_each` | map, set of strings | | One workload for each element. |\n")
 	}
 	for _, a := range blk.attrs {
-		need, doc := "", a.doc
-		if a.required {
-			need = "required"
-		}
 		if a.later != "" {
-			doc = "Not in this version."
+			fmt.Fprintf(b, "| `%s` | | | Not in this version. |\n", a.name)
+			continue
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", a.name, need, doc)
+		def := a.def
+		if a.required {
+			def = "required"
+		}
+		if a.typ == "" {
+			t.Errorf("%s.%s: no type for the reference", blk.name, a.name)
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", a.name, a.typ, def, a.doc)
 	}
 	prefix := name + "."
 	if blk == workloadBlock {
 		prefix = ""
 	}
 	for _, sub := range blk.blocks {
-		describeBlock(b, sub, prefix)
+		describeBlock(t, b, sub, prefix)
 	}
 }
 

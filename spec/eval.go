@@ -142,7 +142,7 @@ func (e *evaluator) instances(w *workload) []*instance {
 		if isSet {
 			k = val
 		}
-		if k.IsNull() || k.AsString() == "" || len(k.AsString()) > 63 || strings.ContainsFunc(k.AsString(), func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r == 0x7f }) {
+		if k.IsNull() || !validKey(k.AsString()) {
 			e.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid for_each",
 				Detail: "A key must be 1 to 63 printable characters without quotes or backslashes.", Subject: w.forEach.Expr.Range().Ptr()})
 			return nil

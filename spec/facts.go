@@ -153,6 +153,16 @@ func (e *evaluator) explain(d *hcl.Diagnostic, x hcl.Expression, ctx *hcl.EvalCo
 			return
 		}
 	}
+	if d.Summary == "Invalid index" {
+		for _, t := range x.Variables() {
+			v, diags := t.TraverseAbs(ctx)
+			if names := []string(nil); !diags.HasErrors() && v.Type().IsMapType() {
+				if names = childNames(v); len(names) > 0 && len(names) <= 40 {
+					d.Detail += fmt.Sprintf(" %s has %s.", traversalText(t), strings.Join(names, ", "))
+				}
+			}
+		}
+	}
 	d.Detail += e.nodeEvidence(x)
 }
 

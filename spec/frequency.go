@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func (r *resolver) frequency(w *Want, _ *node.RDMA) {
 		return
 	}
 	if len(r.facts.Cpufreq) == 0 {
-		w.Unavailable = "this node has no cpufreq (" + why(r.facts, "cpufreq") + ")"
+		w.Unavailable = cmp.Or(r.facts.Why["cpufreq"], "this node has no cpufreq")
 		return
 	}
 	cores := cpulist.New()

@@ -123,7 +123,7 @@ func (r *resolver) workload(in *instance) Workload {
 		}
 		want := Want{Kind: b.kind, Range: in.workload.body.blocks[string(b.kind)].rng}
 		if (b.kind == param.IRQ || b.kind == param.Coalescing) && dev == nil {
-			r.errorAt(want.Range, "No device", "The workload %q has a %s block but no device. Name one with device = \"...\".", w.Address, b.kind)
+			r.errorAt(want.Range, "No device", "The workload %q asks for %s but has no device. Name one with device = \"...\".", w.Address, b.kind)
 			continue
 		}
 		b.make(&want, dev)
@@ -314,7 +314,8 @@ func (r *resolver) advise(w Workload, dev *node.RDMA) {
 		}
 	}
 	if r.has("cpu_pinning") && r.facts.CPUs.Allowed != nil {
-		if out := set(ptr(r.text("cpu_pinning.cpus"))).Difference(set(r.facts.CPUs.Allowed)); !out.IsEmpty() {
+		mine := set(ptr(r.text("cpu_pinning.cpus"))).Intersection(set(r.facts.CPUs.Online)) // the others are an error already
+		if out := mine.Difference(set(r.facts.CPUs.Allowed)); !out.IsEmpty() {
 			r.warnAt(r.place("cpu_pinning.cpus"), "CPUs outside rdmatune's own cpuset",
 				"rdmatune itself may not run on CPU %s (Cpus_allowed_list = %s). A process in the same cpuset cannot be pinned there.", cpulist.Format(out), *r.facts.CPUs.Allowed)
 		}

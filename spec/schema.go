@@ -13,6 +13,8 @@ type attribute struct {
 	name     string
 	required bool
 	value    parser
+	typ      string // for the reference: what may be written
+	def      string // for the reference: what stands when it is not written
 	doc      string
 	// later, when not empty, says that the attribute is part of the language but not
 	// of this version.
@@ -38,7 +40,7 @@ const laterVersion = "It is part of the language but not in this version of rdma
 var settingsBlock = &block{
 	name: "rdmatune", doc: "Settings of the spec itself.",
 	attrs: []attribute{
-		{name: "required_version", value: textValue, doc: "Versions of rdmatune that may read the spec, as in \">= 0.1.0\"."},
+		{name: "required_version", value: textValue, typ: "version constraint", doc: "Versions of rdmatune that may read the spec, as in \">= 0.1.0\"."},
 	},
 }
 
@@ -46,35 +48,35 @@ var workloadBlock = &block{
 	name: "workload", labels: []string{"name"}, many: true,
 	doc: "What one set of processes should have.",
 	attrs: []attribute{
-		{name: "description", value: textValue, doc: "For people."},
-		{name: "device", value: textValue, doc: "RDMA device; its netdevs, NUMA node and interrupts follow from it."},
-		{name: "on_failure", value: oneOf("rollback", "continue"), doc: "What a refused write does to the workload's other changes."},
+		{name: "description", value: textValue, typ: "string", doc: "For people."},
+		{name: "device", value: textValue, typ: "string", doc: "RDMA device; its netdevs, NUMA node and interrupts follow from it."},
+		{name: "on_failure", value: oneOf("rollback", "continue"), typ: "`\"rollback\"`, `\"continue\"`", def: "`\"rollback\"`", doc: "What a refused write does to the workload's other changes."},
 	},
 	blocks: []*block{
 		{
 			name: "match", doc: "Which processes: all conditions must hold; texts are globs.",
 			attrs: []attribute{
-				{name: "comm", value: textValue, doc: "Command name, as in /proc/PID/comm."},
-				{name: "exe", value: textValue, doc: "Path of the executable."},
-				{name: "cmdline", value: textValue, doc: "Arguments joined by one space."},
-				{name: "cgroup", value: textValue, doc: "Control group path."},
-				{name: "user", value: textValue, doc: "User name or number."},
-				{name: "env", value: textMap, doc: "Environment variables."},
+				{name: "comm", value: glob, typ: "glob", doc: "Command name, as in /proc/PID/comm."},
+				{name: "exe", value: glob, typ: "glob", doc: "Path of the executable."},
+				{name: "cmdline", value: glob, typ: "glob", doc: "Arguments joined by one space."},
+				{name: "cgroup", value: glob, typ: "glob", doc: "Control group path."},
+				{name: "user", value: glob, typ: "glob", doc: "User name or number."},
+				{name: "env", value: globMap, typ: "map of globs", doc: "Environment variables."},
 			},
 		},
 		{
 			name: "cpu_pinning", doc: "CPUs of the processes' threads.",
 			attrs: []attribute{
-				{name: "cpus", required: true, value: cpuList, doc: "CPUs that the threads may run on."},
-				{name: "threads", value: oneOf("unpinned", "all"), doc: "\"unpinned\" leaves threads alone that a library pinned by itself."},
+				{name: "cpus", required: true, value: cpuList, typ: "CPU list", doc: "CPUs that the threads may run on."},
+				{name: "threads", value: oneOf("unpinned", "all"), typ: "`\"unpinned\"`, `\"all\"`", def: "`\"unpinned\"`", doc: "`\"unpinned\"` leaves threads alone that a library pinned by itself."},
 			},
 		},
 		{
 			name: "frequency_lock", doc: "One frequency for the whole cores of the pinned CPUs.",
 			attrs: []attribute{
-				{name: "frequency", required: true, value: frequency, doc: "As in \"2600MHz\", or \"base\", \"max\", \"min\"."},
-				{name: "cpus", value: cpuList, doc: "CPUs whose cores are locked; by default cpu_pinning's."},
-				{name: "governor", value: textValue, doc: "cpufreq governor."},
+				{name: "frequency", required: true, value: frequency, typ: "frequency, `\"base\"`, `\"max\"`, `\"min\"`", doc: "As in \"2600MHz\", or \"base\", \"max\", \"min\"."},
+				{name: "cpus", value: cpuList, typ: "CPU list", def: "those of `cpu_pinning`", doc: "CPUs whose cores are locked; by default cpu_pinning's."},
+				{name: "governor", value: textValue, typ: "string", def: "left alone", doc: "cpufreq governor."},
 				{name: "energy_preference", value: textValue, later: laterVersion},
 				{name: "turbo", value: boolValue, later: laterVersion},
 				{name: "cstate_max_latency", value: textValue, later: laterVersion},
@@ -83,38 +85,38 @@ var workloadBlock = &block{
 		{
 			name: "irq_affinity", doc: "CPUs of the device's interrupts.",
 			attrs: []attribute{
-				{name: "cpus", required: true, value: cpuList, doc: "CPUs that may take the interrupts."},
-				{name: "strategy", value: oneOf("spread", "one_to_one", "single"), doc: "How vectors are laid over the CPUs."},
+				{name: "cpus", required: true, value: cpuList, typ: "CPU list", doc: "CPUs that may take the interrupts."},
+				{name: "strategy", value: oneOf("spread", "one_to_one", "single"), typ: "`\"spread\"`, `\"one_to_one\"`, `\"single\"`", def: "`\"spread\"`", doc: "How vectors are laid over the CPUs: one CPU each in turn; one CPU of its own for each; all on the first."},
 			},
 		},
 		{
 			name: "coalescing", doc: "Interrupt coalescing of the device's netdevs.",
 			attrs: []attribute{
-				{name: "adaptive_rx", value: boolValue, doc: "Adaptive receive coalescing."},
-				{name: "adaptive_tx", value: boolValue, doc: "Adaptive transmit coalescing."},
-				{name: "rx_usecs", value: count32, doc: "Microseconds from a received packet to its interrupt."},
-				{name: "rx_frames", value: count32, doc: "Received packets until an interrupt."},
-				{name: "tx_usecs", value: count32, doc: "Microseconds from a sent packet to its interrupt."},
-				{name: "tx_frames", value: count32, doc: "Sent packets until an interrupt."},
+				{name: "adaptive_rx", value: boolValue, typ: "bool", def: "left alone", doc: "Adaptive receive coalescing."},
+				{name: "adaptive_tx", value: boolValue, typ: "bool", def: "left alone", doc: "Adaptive transmit coalescing."},
+				{name: "rx_usecs", value: count32, typ: "number", def: "left alone", doc: "Microseconds from a received packet to its interrupt."},
+				{name: "rx_frames", value: count32, typ: "number", def: "left alone", doc: "Received packets until an interrupt."},
+				{name: "tx_usecs", value: count32, typ: "number", def: "left alone", doc: "Microseconds from a sent packet to its interrupt."},
+				{name: "tx_frames", value: count32, typ: "number", def: "left alone", doc: "Sent packets until an interrupt."},
 			},
 		},
 		{name: "rdma_moderation", later: laterVersion, attrs: []attribute{{name: "adaptive", value: boolValue}}},
 		{
 			name: "hint", doc: "What the transport is told about message sizes.",
 			attrs: []attribute{
-				{name: "size", required: true, value: hintSize, doc: "Messages of at most this size are low latency; 0 = explicitly none."},
-				{name: "lanes", value: singleLane, doc: "\"single\": one queue pair for all sizes."},
-				{name: "completion", value: oneOf("adaptive", "busy", "event"), doc: "How the low-latency lane waits for completions."},
-				{name: "ordered", value: onlyOrdered, doc: "Deliver small and large messages in one order."},
-				{name: "eager_max", value: hintSize, doc: "Largest message that is copied into registered buffers."},
-				{name: "override", value: boolValue, doc: "Whether apply's hint stands against the program's own and its environment's."},
-				{name: "on_failure", value: oneOf("continue", "rollback"), doc: "\"rollback\": switch all connections or none."},
+				{name: "size", required: true, value: hintSize, typ: "size", doc: "Messages of at most this size are low latency; 0 = explicitly none."},
+				{name: "lanes", value: singleLane, typ: "`\"single\"`", def: "`\"single\"`", doc: "One queue pair for all sizes; `\"dual\"` is not in this version."},
+				{name: "completion", value: oneOf("adaptive", "busy", "event"), typ: "`\"adaptive\"`, `\"busy\"`, `\"event\"`", def: "`\"adaptive\"`", doc: "How the low-latency lane waits: spin, then an event; spin; an event."},
+				{name: "ordered", value: onlyOrdered, typ: "`true`", def: "`true`", doc: "Deliver small and large messages in one order; `false` is not in this version."},
+				{name: "eager_max", value: hintSize, typ: "size", def: "the transport's own", doc: "Largest message that is copied into registered buffers."},
+				{name: "override", value: boolValue, typ: "bool", def: "`true`", doc: "Whether apply's hint stands against the program's own and its environment's."},
+				{name: "on_failure", value: oneOf("continue", "rollback"), typ: "`\"continue\"`, `\"rollback\"`", def: "`\"continue\"`", doc: "\"rollback\": switch all connections or none."},
 			},
 			blocks: []*block{{
 				name: "switch", doc: "How connections change over.",
 				attrs: []attribute{
-					{name: "drain_timeout", value: duration, doc: "Longest wait for the old lanes to drain."},
-					{name: "cooldown", value: duration, doc: "Shortest time between two switches of one connection."},
+					{name: "drain_timeout", value: duration, typ: "duration", def: "`\"2s\"`", doc: "Longest wait for the old lanes to drain."},
+					{name: "cooldown", value: duration, typ: "duration", def: "`\"0s\"`", doc: "Shortest time between two switches of one connection."},
 				},
 			}},
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"path"
 	"slices"
 	"sort"
 	"strings"
@@ -47,6 +48,33 @@ func oneOf(words ...string) parser {
 		}
 		return v, "", fmt.Errorf("one of %s is required, found %s%s", quoteAll(words), describe(v), hint)
 	}
+}
+
+// glob is a text that path.Match takes as a pattern.
+func glob(v cty.Value) (cty.Value, string, error) {
+	out, notice, err := textValue(v)
+	if err == nil {
+		_, err = path.Match(v.AsString(), "")
+	}
+	if errors.Is(err, path.ErrBadPattern) {
+		err = fmt.Errorf("%q is not a glob: a bracket is not closed, or a backslash escapes nothing", v.AsString())
+	}
+	return out, notice, err
+}
+
+// globMap is a map of globs.
+func globMap(v cty.Value) (cty.Value, string, error) {
+	out, notice, err := textMap(v)
+	if err != nil {
+		return out, notice, err
+	}
+	for it := out.ElementIterator(); it.Next(); {
+		k, e := it.Element()
+		if _, _, err := glob(e); err != nil {
+			return out, "", fmt.Errorf("element %q: %w", k.AsString(), err)
+		}
+	}
+	return out, notice, nil
 }
 
 // singleLane accepts what this version has of lanes.

@@ -97,7 +97,7 @@ func resolveVariables(decl map[string]*variable, o Options) (map[string]cty.Valu
 			}
 			if d.HasErrors() {
 				diags = diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value for variable",
-					Detail: fmt.Sprintf("%s: %.80q is not a value of type %s: %s", from, raw, typeexpr.TypeString(v.typ), d[0].Detail)})
+					Detail: fmt.Sprintf("%s: %.80q is not a value of type %s, for the variable declared at %s.", from, raw, typeexpr.TypeString(v.typ), Place(v.rng))})
 				return
 			}
 		}

@@ -216,7 +216,7 @@ func Load(dir string) (*Document, error) {
 	}
 	d := &Document{}
 	if err := json.Unmarshal(b, d); err != nil {
-		return nil, fmt.Errorf("read state: %s: %w", name, err)
+		return nil, fmt.Errorf("read state: %s: %w; put a good copy in its place, or move it away and lose the originals that it holds", name, err)
 	}
 	if d.Version < 1 || d.Version > formatVersion {
 		return nil, fmt.Errorf("read state: %s has format version %d; this rdmatune reads 1 to %d", name, d.Version, formatVersion)

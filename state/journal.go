@@ -155,14 +155,19 @@ func (d *Document) Recover(records []Record) {
 		}
 		for _, c := range r.Changes {
 			k := Key{c.Target.Key(), c.ID, c.Index}
-			if e := d.Find(r.BootID, k); e != nil {
-				if e.Ours(c.Old) {
-					e.Written = c.Old
-				}
-				e.Maybe = &c.New
-				continue
+			e := d.Find(r.BootID, k)
+			if e == nil && !c.Old.IsKnown() {
+				continue // nothing to go back to
 			}
-			d.Wrote(r.BootID, c)
+			if e == nil {
+				d.Put(Entry{BootID: r.BootID, Target: k.Target, ID: c.ID, Index: c.Index,
+					Original: c.Old, Written: c.Old, Workloads: []string{c.Workload}})
+				e = d.Find(r.BootID, k)
+			}
+			if e.Ours(c.Old) {
+				e.Written = c.Old
+			}
+			e.Maybe = &c.New
 		}
 	}
 }

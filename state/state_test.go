@@ -178,7 +178,7 @@ func TestRecover(t *testing.T) {
 	}{
 		{"a new setting keeps its original", nil,
 			[]param.Change{change("a", param.IRQCPUs, text("0-3"), text("1"))},
-			Entry{Original: text("0-3"), Written: text("1")}},
+			Entry{Original: text("0-3"), Written: text("0-3"), Maybe: ptr(text("1"))}},
 		{"a managed one may have either value", &Entry{Original: text("0-3"), Written: text("1")},
 			[]param.Change{change("a", param.IRQCPUs, text("1"), text("2"))},
 			Entry{Original: text("0-3"), Written: text("1"), Maybe: ptr(text("2"))}},

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/rdmatune/rdmatune/apply"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -57,7 +60,10 @@ could not finish.`,
 			}
 			var sp *spec.Spec
 			if saved == nil {
-				sp, _, err = o.load(args, f, false)
+				var diags hcl.Diagnostics
+				if sp, diags, err = o.load(args, f, a.asJSON); err != nil && a.asJSON && diags.HasErrors() {
+					return o.jsonError(diags)
+				}
 			} else if len(f.vars) > 0 {
 				return errors.New("--var and --var-file cannot change a saved plan")
 			} else {
@@ -174,7 +180,11 @@ func confirm(ctx context.Context, kind experiment.Kind) error {
 			return nil
 		}
 	}
-	printf(os.Stdout, "\nCancelled. Nothing was changed.\n")
+	printf(os.Stdout, "\nCancelled. Nothing was changed.")
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		printf(os.Stdout, " Without a terminal, approve with --auto-approve.")
+	}
+	printf(os.Stdout, "\n")
 	return exitCode(exitError)
 }
 
@@ -293,7 +303,7 @@ func progress(e apply.Event) {
 	case apply.Written:
 		printf(os.Stdout, "[%d/%d] %s: %s (%s)\n", e.Done, e.Total, e.Address, e.Detail, e.Took.Round(10*time.Microsecond))
 	case apply.Deferred, apply.Skipped:
-		printf(os.Stdout, "[%d/%d] %s: %s: %s\n", e.Done, e.Total, e.Address, e.Step, e.Detail)
+		printf(os.Stdout, "[%d/%d] %s: %s: %s\n", e.Done, e.Total, e.Address, e.Step, strings.TrimPrefix(e.Detail, string(e.Step)+": "))
 	case apply.Failed:
 		printf(os.Stderr, "[%d/%d] %s: failed: %s\n", e.Done, e.Total, e.Address, e.Detail)
 	case apply.RollingBack:
@@ -323,20 +333,27 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 	if p.Empty() {
 		return
 	}
+	done := r.Done
+	tail := ""
+	if n := len(r.Pending); n > 0 {
+		tail += fmt.Sprintf(" %d pending: apply again later.", n)
+	}
+	if n := len(r.Skipped); n > 0 {
+		tail += fmt.Sprintf(" %d skipped.", n)
+	}
+	if p.LeftAlone > 0 {
+		tail += fmt.Sprintf(" %d left alone, as somebody else has changed them: --force restores them.", p.LeftAlone)
+	}
+	tail += fmt.Sprintf(" Experiment %s.", id)
 	switch {
 	case r.ExitCode() != apply.ExitDone:
-		printf(os.Stdout, "\nIncomplete: %d of %d targets changed. Experiment %s.\n", r.Applied, targets(p), id)
-	case kind == experiment.Destroy:
-		printf(os.Stdout, "\nDestroy complete! %d targets restored. Experiment %s.\n", r.Applied, id)
-	default:
 		s := p.Summary()
-		printf(os.Stdout, "\nApply complete! %d changed, %d replaced, %d restored. Experiment %s.\n", s.Change, s.Replace, s.Restore, id)
+		printf(os.Stdout, "\nIncomplete: %d of %d targets done.%s\n", done.Change+done.Replace+done.Restore, s.Change+s.Replace+s.Restore, tail)
+	case kind == experiment.Destroy:
+		printf(os.Stdout, "\nDestroy complete! %d targets restored.%s\n", done.Restore, tail)
+	default:
+		printf(os.Stdout, "\nApply complete! %d changed, %d replaced, %d restored.%s\n", done.Change, done.Replace, done.Restore, tail)
 	}
-}
-
-func targets(p *plan.Plan) int {
-	s := p.Summary()
-	return s.Change + s.Replace + s.Restore
 }
 
 // writeResult prints the result of a run as JSON.
@@ -349,7 +366,7 @@ func writeResult(r apply.Result, p *plan.Plan, id string) error {
 		return out
 	}
 	doc := map[string]any{
-		"format_version": plan.FormatVersion, "summary": p.Summary(), "applied": r.Applied,
+		"format_version": plan.FormatVersion, "summary": p.Summary(), "done": r.Done, "applied": r.Done.Change + r.Done.Replace + r.Done.Restore,
 		"pending": append([]plan.Note{}, append(p.Pending, r.Pending...)...), "skipped": append([]plan.Note{}, r.Skipped...),
 		"failures": texts(r.Failures), "rolled_back": append([]string{}, r.RolledBack...), "unrestored": texts(r.Unrestored),
 		"interrupted": r.Interrupted, "exit_code": r.ExitCode(), "experiment": nil,

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +35,7 @@ type benchFlags struct {
 	sizes    string
 	duration string
 	count    int
+	counted  bool // count was given
 	warmup   int
 	asJSON   bool
 }
@@ -56,7 +59,7 @@ processes belong to a workload, so an apply meanwhile switches their connection.
 
 func (b *benchFlags) registerCommon(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&b.device, "device", "", "RDMA `device`; soft0 needs no hardware (default soft0, on another node its first device)")
-	cmd.Flags().StringVar(&b.workload, "workload", "bench", "`address` of the workload that the process belongs to")
+	cmd.Flags().StringVar(&b.workload, "workload", "bench", "`address` of the workload that the process belongs to, as in a spec")
 }
 
 func (b *benchFlags) registerClient(cmd *cobra.Command) {
@@ -74,7 +77,11 @@ type bencher struct {
 	device    string
 	simulated bool
 	transport *transport.Transport
+	conn      transport.ConnInfo // of the client, as it was in the end
 }
+
+// note keeps what a client's connection says of itself.
+func (x *bencher) note(info transport.ConnInfo) { x.conn = info }
 
 // softwareDrivers are RDMA drivers without hardware: what is measured on them says
 // nothing of a NIC.
@@ -85,6 +92,9 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 	s, err := o.open(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !spec.ValidAddress(b.workload) {
+		return nil, errors.Join(fmt.Errorf("--workload %q is not the address of a workload, such as bench or allreduce[\"0\"]", b.workload), s.close())
 	}
 	x := &bencher{session: s, device: b.device, simulated: s.node.Kind() != node.Local}
 	if x.facts, err = s.node.Facts(ctx); err != nil {
@@ -103,10 +113,15 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 		}
 	}
 	if !found {
-		return nil, errors.Join(fmt.Errorf("the node %s has no RDMA device %q; it has %s", s.node.Ref(), x.device, strings.Join(names, ", ")), s.close())
+		err := fmt.Errorf("the node %s has no RDMA device", s.node.Ref())
+		if len(names) > 0 {
+			err = fmt.Errorf("the node %s has no RDMA device %q; it has %s", s.node.Ref(), x.device, strings.Join(names, ", "))
+		}
+		return nil, errors.Join(err, s.close())
 	}
 	x.transport, err = transport.Open(ctx, transport.Options{
 		Device: x.device, Soft: x.simulated, Workload: b.workload, RunDir: s.node.RunDir(),
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -120,11 +135,13 @@ func (x *bencher) close() error { return errors.Join(x.transport.Close(), x.sess
 // options turns the flags into what the engine takes.
 func (b *benchFlags) options(x *bencher) (bench.Options, error) {
 	out := bench.Options{Workload: b.workload, Device: x.device, Simulated: x.simulated, Count: b.count, Warmup: &b.warmup}
-	if b.duration != "" && b.count != 0 {
+	switch {
+	case b.duration != "" && b.counted:
 		return out, errors.New("--duration and --count exclude each other")
-	}
-	if b.count < 0 {
+	case b.counted && b.count <= 0:
 		return out, fmt.Errorf("--count %d: it must be above 0", b.count)
+	case b.warmup < 0:
+		return out, fmt.Errorf("--warmup %d: it must not be negative", b.warmup)
 	}
 	if b.duration != "" {
 		d, err := param.ParseDuration(b.duration)
@@ -228,18 +245,26 @@ func newBenchConnect(o *options) *cobra.Command {
   rdmatune bench connect 10.9.0.1 --device rxe1 --count 10000 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			b.counted = cmd.Flags().Changed("count")
 			addr := args[0]
 			if _, _, err := net.SplitHostPort(addr); err != nil {
 				addr = net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
 			}
 			return o.measure(cmd.Context(), b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
 				c, err := x.transport.Dial(ctx, addr)
+				if errors.Is(err, syscall.ECONNREFUSED) {
+					return bench.Report{}, fmt.Errorf("%w: is rdmatune bench serve running there, with this port?", err)
+				}
 				if err != nil {
 					return bench.Report{}, err
 				}
 				r, err := bench.Client(ctx, c, bo)
+				x.note(c.Info())
 				r.Switches = c.Info().Switches
-				return r, errors.Join(err, c.Close())
+				if closeErr := c.Close(); err == nil {
+					err = closeErr
+				}
+				return r, err
 			})
 		},
 	}
@@ -257,6 +282,7 @@ func newBenchLoop(o *options) *cobra.Command {
   rdmatune bench loop --device rxe0 --sizes 8B --count 10000`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			b.counted = cmd.Flags().Changed("count")
 			return o.measure(cmd.Context(), b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
 				var addrs []string
 				for _, host := range x.transport.Addresses() {
@@ -276,6 +302,7 @@ func newBenchLoop(o *options) *cobra.Command {
 						return c, err
 					}, bo)
 				if dialed != nil {
+					x.note(dialed.Info())
 					r.Switches = dialed.Info().Switches
 				}
 				return r, err
@@ -306,15 +333,14 @@ func (o *options) measure(ctx context.Context, b *benchFlags, client func(contex
 	if len(r.Sizes) == 0 {
 		return runErr
 	}
+	var recordErr error
+	r.Experiment, recordErr = o.record(ctx, x, b, r, began, runErr)
 	if b.asJSON {
 		err = writeJSON(r)
 	} else {
 		err = r.WriteText(os.Stdout)
 	}
-	if err != nil {
-		return err
-	}
-	if err := o.record(context.WithoutCancel(ctx), x, b, r, began, runErr); err != nil {
+	if err := errors.Join(err, recordErr); err != nil {
 		return errors.Join(runErr, err)
 	}
 	if runErr == nil && !r.OK() {
@@ -339,26 +365,38 @@ func benchProgress(bo bench.Options) func(bench.Progress) {
 	}
 }
 
-// record writes the run to the experiment database.
-func (o *options) record(ctx context.Context, x *bencher, b *benchFlags, r bench.Report, began time.Time, runErr error) error {
+// record writes the run to the experiment database and returns its id.
+func (o *options) record(ctx context.Context, x *bencher, b *benchFlags, r bench.Report, began time.Time, runErr error) (string, error) {
+	interrupted := ctx.Err() != nil
+	ctx = context.WithoutCancel(ctx)
 	db, err := experiment.Open(ctx, x.node.StateDir())
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer db.Close()
 	e := experiment.Experiment{
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: b.workload, Status: experiment.Done,
 		Duration: time.Since(began), Node: x.identity(x.facts, x.device), Device: x.device, Simulated: x.simulated, Version: spec.Version,
 	}
-	if runErr != nil {
+	switch {
+	case runErr != nil:
 		e.Status, e.Error = experiment.Failed, runErr.Error()
-	} else if !r.OK() {
+	case !r.OK():
 		e.Status, e.Error = experiment.Failed, "messages were lost, duplicated, reordered or corrupted"
+	case interrupted:
+		e.Status = experiment.Interrupted
+	}
+	hint := "(unset)"
+	if x.conn.Hint != nil {
+		hint = param.FormatBytes(*x.conn.Hint)
+	}
+	for _, s := range [][2]string{{"hint", hint}, {"origin", x.conn.Origin}, {"profile", x.conn.Profile}, {"completion", x.conn.Completion}} {
+		e.Settings = append(e.Settings, experiment.Setting{Address: "connection", Attr: s[0], Value: s[1]})
 	}
 	for _, s := range r.Sizes {
 		h, err := s.Latency.Encode()
 		if err != nil {
-			return err
+			return "", err
 		}
 		e.Sizes = append(e.Sizes, experiment.Size{
 			Size: s.Size, Warmup: int64(r.Warmup), N: s.Latency.N(), P50: s.Latency.Quantile(0.5).Nanoseconds(),
@@ -367,14 +405,8 @@ func (o *options) record(ctx context.Context, x *bencher, b *benchFlags, r bench
 		})
 	}
 	for _, w := range r.Switches {
-		e.Switches = append(e.Switches, experiment.Switch{Workload: b.workload, PID: os.Getpid(), Generation: w.Generation, Outcome: w.Outcome,
+		e.Switches = append(e.Switches, experiment.Switch{Workload: b.workload, PID: os.Getpid(), Connection: strconv.FormatUint(x.conn.ID, 10), Generation: w.Generation, Outcome: w.Outcome,
 			Pause: w.Pause, Drained: int64(w.Drained), Held: int64(w.Held)})
 	}
-	if err := db.Finish(ctx, e); err != nil {
-		return err
-	}
-	if !b.asJSON {
-		printf(os.Stdout, "\nExperiment %s.\n", e.ID)
-	}
-	return nil
+	return e.ID, db.Finish(ctx, e)
 }

@@ -75,13 +75,34 @@ func newExperimentsList(o *options) *cobra.Command {
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 			printf(w, "ID\tTIME\tKIND\tWORKLOAD\tSTATUS\tMEASURED\n")
 			for _, e := range list {
-				printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Time.Local().Format(time.DateTime), e.Kind, e.Workload, e.Status, measured(e))
+				printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Time.Local().Format(time.DateTime), e.Kind, short(e.Workload), e.Status, measured(e))
 			}
 			return w.Flush()
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
+}
+
+// short makes one name of the instances of a workload.
+func short(workloads string) string {
+	var names []string
+	count := map[string]int{}
+	for _, w := range strings.Split(workloads, ", ") {
+		name, _, _ := strings.Cut(w, "[")
+		if count[name]++; count[name] == 1 {
+			names = append(names, name)
+		}
+	}
+	for i, name := range names {
+		if count[name] > 1 {
+			names[i] = fmt.Sprintf("%s (%d)", name, count[name])
+		}
+	}
+	if len(names) > 3 {
+		names = append(names[:3], fmt.Sprintf("and %d more", len(names)-3))
+	}
+	return strings.Join(names, ", ")
 }
 
 // measured is what was measured in a few words.

@@ -116,10 +116,14 @@ func writeFacts(out io.Writer, f *node.Facts) error {
 		}
 	}
 	if len(f.Cpufreq) > 0 {
-		row("\nCPUFREQ", "POLICIES", "DRIVER", "GOVERNOR", "MIN", "MAX", "HARDWARE")
+		row("\nCPUFREQ", "DRIVER", "GOVERNOR", "MIN", "MAX", "HARDWARE")
 		for _, g := range groupPolicies(f.Cpufreq) {
 			p := g.first
-			row(p.Policy, g.count, show(p.Driver), show(p.Governor), showKHz(p.MinKHz), showKHz(p.MaxKHz),
+			name := p.Policy
+			if g.count > 1 {
+				name = fmt.Sprintf("%s (and %d more)", name, g.count-1)
+			}
+			row(name, show(p.Driver), show(p.Governor), showKHz(p.MinKHz), showKHz(p.MaxKHz),
 				showKHz(p.HardwareMinKHz)+" to "+showKHz(p.HardwareMaxKHz))
 		}
 	}

@@ -44,6 +44,8 @@ func run(args []string) int {
 		return exitOK
 	case errors.As(err, &code):
 		return int(code)
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return exitError // the interrupt was answered
 	}
 	fmt.Fprintln(os.Stderr, "Error:", err)
 	return exitError
@@ -120,7 +122,22 @@ once without losing a message, and can undo all of it.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.node, "node", "local", "the node: local, sim:NAME, or a captured `tree` (directory or .tar.gz)")
 	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune)")
+	if err := root.RegisterFlagCompletionFunc("node", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"local", "sim:dgx", "sim:small"}, cobra.ShellCompDirectiveDefault
+	}); err != nil {
+		panic(err) // the flag above is not there
+	}
+	flags.BoolVar(&o.compact, "compact-warnings", false, "print warnings without source and explanation")
 	flags.BoolVar(&o.noColor, "no-color", false, "no colours, as with NO_COLOR set")
-	root.AddCommand(newFacts(o), newValidate(o), newPlan(o), newApply(o), newDestroy(o), newBench(o), newExperiments(o))
+	root.AddCommand(newFacts(o), newValidate(o), newPlan(o), newApply(o), newDestroy(o), newBench(o), newExperiments(o), newVersion())
 	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run:   func(*cobra.Command, []string) { printf(os.Stdout, "rdmatune %s\n", spec.Version) },
+	}
 }

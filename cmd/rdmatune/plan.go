@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/hashicorp/hcl/v2"
@@ -37,6 +38,16 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			switch {
+			case destroy && len(args) > 0:
+				return errors.New("--destroy restores everything: it takes no spec")
+			case force && !destroy:
+				return errors.New("--force is for --destroy")
+			case out != "":
+				if err := checkOut(out); err != nil {
+					return err
+				}
+			}
 			var sp *spec.Spec
 			if !destroy {
 				var diags hcl.Diagnostics
@@ -123,6 +134,7 @@ func (o *options) jsonError(diags hcl.Diagnostics) error {
 
 func newValidate(o *options) *cobra.Command {
 	var f specFlags
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "validate " + specArg,
 		Short: "Check a spec without looking at a node",
@@ -132,7 +144,11 @@ types, units, cycles. The node is not looked at; plan does that.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sp, diags, err := o.load(args, f, false)
+			sp, diags, err := o.load(args, f, asJSON)
+			if asJSON && sp != nil {
+				doc := map[string]any{"format_version": plan.FormatVersion, "valid": err == nil, "diagnostics": plan.Diagnostics(diags)}
+				return errors.Join(writeJSON(doc), err)
+			}
 			if err != nil {
 				return err
 			}
@@ -144,5 +160,6 @@ types, units, cycles. The node is not looked at; plan does that.`,
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }

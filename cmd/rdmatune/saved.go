@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -56,9 +57,34 @@ func (o *options) savePlan(name string, s *session, p *planning, f specFlags, fo
 		return err
 	}
 	if err := renameio.WriteFile(name, b.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("save plan: %w", err)
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			err = errno // the path in the error is a temporary file's
+		}
+		return fmt.Errorf("save plan to %s: %w", name, err)
 	}
-	printf(os.Stdout, "\nSaved the plan to %s. Apply exactly this with: rdmatune apply %s\n", name, name)
+	flags := ""
+	if o.node != "local" {
+		flags += " --node " + o.node
+	}
+	if o.stateDir != "" {
+		flags += " --state-dir " + o.stateDir
+	}
+	printf(os.Stdout, "\nSaved the plan to %s. Apply exactly this with: rdmatune apply%s %s\n", name, flags, name)
+	return nil
+}
+
+// checkOut refuses to save a plan over something that is none.
+func checkOut(name string) error {
+	if strings.HasSuffix(name, ".hcl") {
+		return fmt.Errorf("--out %s: the name of a spec; give the plan another", name)
+	}
+	if st, err := os.Stat(name); err != nil || st.Size() == 0 {
+		return nil
+	}
+	if saved, err := openSaved([]string{name}); saved == nil {
+		return errors.Join(err, fmt.Errorf("--out %s: the file is there and is no saved plan", name))
+	}
 	return nil
 }
 
@@ -77,7 +103,7 @@ func openSaved(args []string) (*plan.Saved, error) {
 	}
 	defer f.Close()
 	saved, err := plan.LoadSaved(f)
-	if errors.Is(err, plan.ErrNotSaved) {
+	if errors.Is(err, plan.ErrNotSaved) && !strings.HasSuffix(args[0], ".plan") {
 		return nil, nil
 	}
 	if err != nil {

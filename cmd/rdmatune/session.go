@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rdmatune/rdmatune/apply"
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
@@ -30,6 +31,7 @@ type options struct {
 	node     string
 	stateDir string
 	noColor  bool
+	compact  bool // one line for a warning
 }
 
 // colorOn reports whether f may be written to in colours.
@@ -47,7 +49,19 @@ func width(f *os.File) uint {
 
 // writeDiagnostics prints diagnostics with their source lines. files may be nil.
 func (o *options) writeDiagnostics(f *os.File, files map[string]*hcl.File, diags hcl.Diagnostics) error {
-	return hcl.NewDiagnosticTextWriter(f, files, width(f), o.colorOn(f)).WriteDiagnostics(diags)
+	var long hcl.Diagnostics
+	for _, d := range diags {
+		if d.Severity != hcl.DiagWarning || !o.compact {
+			long = append(long, d)
+			continue
+		}
+		place := ""
+		if d.Subject != nil {
+			place = " (" + spec.Place(*d.Subject) + ")"
+		}
+		printf(f, "Warning: %s%s\n", d.Summary, place)
+	}
+	return hcl.NewDiagnosticTextWriter(f, files, width(f), o.colorOn(f)).WriteDiagnostics(long)
 }
 
 // A session is an open node with its drivers.
@@ -59,6 +73,9 @@ type session struct {
 
 // open opens the node of the flags and wires its drivers. It writes nothing.
 func (o *options) open(ctx context.Context) (*session, error) {
+	if st, err := os.Stat(o.stateDir); o.stateDir != "" && err == nil && !st.IsDir() {
+		return nil, fmt.Errorf("--state-dir %s: not a directory", o.stateDir)
+	}
 	n, err := node.Open(o.node, o.stateDir)
 	if err != nil {
 		return nil, err
@@ -154,6 +171,9 @@ func (o *options) load(args []string, f specFlags, quiet bool) (*spec.Spec, hcl.
 	if len(args) > 0 {
 		path = args[0]
 	}
+	if saved, err := openSaved(args); err != nil || saved != nil {
+		return nil, nil, errors.Join(err, fmt.Errorf("%s is a saved plan, not a spec: apply takes it", path))
+	}
 	s, diags := spec.Load(path, spec.Options{Vars: f.vars, Environ: os.Environ()})
 	if diags.HasErrors() && !quiet {
 		if err := o.writeDiagnostics(os.Stderr, s.Files, diags); err != nil {
@@ -197,11 +217,14 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 	if p.facts, err = s.node.Facts(ctx); err != nil {
 		return nil, err
 	}
-	in := plan.Input{Spec: &spec.Resolved{}, State: p.doc, BootID: s.bootID, Force: force, Unreadable: map[param.Target]error{}}
+	in := plan.Input{Spec: &spec.Resolved{}, State: p.doc, BootID: s.bootID, Force: force, Destroy: sp == nil, Unreadable: map[param.Target]error{}}
 	if sp != nil {
 		in.Spec, p.diags = sp.Resolve(p.facts)
 		if p.diags.HasErrors() {
 			return p, nil
+		}
+		if err := apply.CheckRoot(p.doc, sp.Root, false); err != nil {
+			p.diags = p.diags.Append(&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Another spec tunes this node", Detail: "As for apply: " + err.Error() + "."})
 		}
 	}
 	known := map[param.Target]bool{}

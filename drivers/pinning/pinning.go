@@ -46,7 +46,7 @@ func (d *Driver) Kind() param.Kind { return param.Pinning }
 
 // Discover returns the processes of s: those that its Match describes, or, without
 // one, those that name the workload. With processes that could not be judged for
-// want of permission it returns the others and an fs.ErrPermission error.
+// want of permission it returns the others and a drivers.ErrIncomplete error.
 func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
 	table := d.node.Procs()
 	pids, err := table.PIDs()
@@ -58,7 +58,7 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 		return nil, err
 	}
 	targets := []param.Target{}
-	var denied int
+	var denied []int
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 		ok, err := belongs(pid)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			denied++
+			denied = append(denied, pid)
 			continue
 		case err != nil:
 			return nil, err
@@ -86,10 +86,29 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 		}
 		return slices.Compare([]byte(a.Name), []byte(b.Name))
 	})
-	if denied > 0 {
-		return targets, fmt.Errorf("%d processes of other users could not be examined: %w", denied, fs.ErrPermission)
+	if len(denied) > 0 {
+		return targets, fmt.Errorf("%w: %s could not be examined (%w); what of the workload is among them is not seen",
+			drivers.ErrIncomplete, processes(denied), fs.ErrPermission)
 	}
 	return targets, nil
+}
+
+// processes names some process ids for a person.
+func processes(pids []int) string {
+	if len(pids) == 1 {
+		return fmt.Sprintf("process %d", pids[0])
+	}
+	names := ""
+	for i, pid := range pids[:min(len(pids), 3)] {
+		if i > 0 {
+			names += ", "
+		}
+		names += strconv.Itoa(pid)
+	}
+	if more := len(pids) - 3; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return "processes " + names
 }
 
 // belongs returns the judge of whether a process is one of s.
@@ -109,10 +128,11 @@ func (d *Driver) belongs(ctx context.Context, s param.Scope, table procs.Table) 
 			return true, nil
 		}
 		env, err := table.Environ(pid)
+		if errors.Is(err, fs.ErrPermission) {
+			return false, err
+		}
 		if err != nil {
-			// A process that cannot be read has not named the workload to us. Its owner's
-			// transport would, by its control socket.
-			return false, nil
+			return false, nil // it has gone
 		}
 		return s.Workload != "" && env["RDMATUNE_WORKLOAD"] == s.Workload, nil
 	}, nil
