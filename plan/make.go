@@ -317,8 +317,11 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 	wanted := want.Targets[0].Settings
 	follows := sha256.New()
 	settings := make([]param.Setting, 0, len(wanted))
-	override := true
+	override, cooldown := true, false
 	for _, s := range wanted {
+		if n, ok := s.Value.AsInt(); ok && s.ID == param.Cooldown {
+			cooldown = n > 0 // the order brings its own
+		}
 		settings = append(settings, s.Setting)
 		if s.ID == param.HintOverride {
 			override, _ = s.Value.AsBool()
@@ -334,6 +337,9 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 		m.plan.Generations[w.Address] = g
 	}
 	for _, found := range o.Found {
+		if !cooldown {
+			found = undeferred(found)
+		}
 		m.plan.Orders[found.Target.Key()] = param.Order{Workload: w.Address, Generation: g.Counter, Want: settings}
 		for _, s := range wanted {
 			m.setting(w, found, s, "")
@@ -349,4 +355,13 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 			m.setting(w, found, wanted[0], s.Index)
 		}
 	}
+}
+
+// undeferred returns found without what defers its settings.
+func undeferred(found param.Observed) param.Observed {
+	found.Settings = slices.Clone(found.Settings)
+	for i := range found.Settings {
+		found.Settings[i].Deferred = ""
+	}
+	return found
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -112,7 +113,8 @@ func text(t *testing.T, p *Plan) string {
 	if err := p.WriteText(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
-	for w, g := range p.Generations {
+	for _, w := range slices.Sorted(maps.Keys(p.Generations)) {
+		g := p.Generations[w]
 		fmt.Fprintf(&b, "generation %s %d rejected=%v\n", w, g.Counter, g.Rejected)
 	}
 	p.Base.Sort()
@@ -336,6 +338,52 @@ generation a 1 rejected=false
 state hint 20 cooldown original 0 written 0 [a]
 state hint 20 override original false written false [a]
 state hint 20 size original 4096 written 4096 [a]
+`},
+		{"a connection in its cooldown is pending, unless the order brings another one",
+			func() Input {
+				w := hintWant(4096, true)
+				w.Targets[0].Settings[2].Value = param.Int(60_000)
+				f := hintFound("20", param.Int(4096), param.Absent())
+				f.Settings[2].Value = param.Int(60_000)
+				f.Settings[3].Deferred = "cooldown, 7m left"
+				return input(nil, workload(a, w), workload(b, hintWant(8, true))).found(a, param.Hint, f).
+					found(b, param.Hint, func() param.Observed {
+						g := hintFound("21", param.Int(8), param.Absent())
+						g.Settings[3].Deferred = "cooldown, 7m left"
+						return g
+					}())
+			}(),
+			`rdmatune will perform the following actions, in this order:
+
+  # workload.b.hint["21"] (bench) will be updated, and connections switched (n.hcl:6,3)
+  +/- ["21"] connection[1].size (unset) -> 8 B # pause
+
+Pending (decided, but not possible now):
+  workload.a.hint["20"]: size (unset) -> 4 KiB: cooldown, 7m left
+
+Plan: 0 to change, 1 to replace, 0 to restore.
+generation a 1 rejected=false
+generation b 1 rejected=false
+state hint 20 cooldown original 60000 written 60000 [a]
+state hint 20 override original true written true [a]
+state hint 20 size original 4096 written 4096 [a]
+state hint 21 cooldown original 0 written 0 [b]
+state hint 21 override original true written true [b]
+state hint 21 size original 8 written 8 [b]
+`},
+		{"what could not be looked at is a note",
+			func() Input {
+				in := input(nil, workload(a, pinWant("1")))
+				in.Observed = append(in.Observed, param.Observation{Workload: a, Kind: param.Pinning, Incomplete: "process 1 could not be examined"})
+				return in
+			}(),
+			`Pending (decided, but not possible now):
+  workload.a.cpu_pinning: no process of the workload is running; an apply after its start pins it
+
+Notes:
+  workload.a.cpu_pinning: process 1 could not be examined
+
+No changes. What the spec wants beyond this is pending.
 `},
 		{"destroy restores what is still ours, and says what is not",
 			func() Input {

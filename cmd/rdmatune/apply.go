@@ -264,7 +264,7 @@ func (s *session) switches(ctx context.Context, workload string, generation uint
 		for _, c := range p.Conns {
 			for _, w := range c.Switches {
 				if w.Generation == generation {
-					out = append(out, experiment.Switch{Workload: workload, PID: p.Pid, Connection: strconv.FormatUint(c.ID, 10), Generation: w.Generation,
+					out = append(out, experiment.Switch{Workload: workload, PID: p.PID, Connection: strconv.FormatUint(c.ID, 10), Generation: w.Generation,
 						Outcome: w.Outcome, Pause: w.Pause, Drained: int64(w.Drained), Held: int64(w.Held)})
 				}
 			}

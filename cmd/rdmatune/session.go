@@ -104,9 +104,9 @@ func (s *session) adopt(ctx context.Context) error {
 	}
 	var ps []node.Process
 	for _, t := range transports {
-		p := node.Process{PID: t.Pid, Start: t.Start, Comm: t.Comm, Cmdline: strings.Split(t.Cmdline, " "), Workload: t.Workload, UID: int(t.UID)}
+		p := node.Process{PID: t.PID, Start: t.Start, Comm: t.Comm, Cmdline: strings.Split(t.Cmdline, " "), Workload: t.Workload, UID: int(t.UID)}
 		for _, tid := range t.Threads {
-			if tid != t.Pid {
+			if tid != t.PID {
 				p.Threads = append(p.Threads, tid)
 			}
 		}
@@ -124,7 +124,7 @@ func (s *session) named(ctx context.Context, workload string) ([]int, error) {
 	var pids []int
 	for _, t := range transports {
 		if t.Workload == workload {
-			pids = append(pids, t.Pid)
+			pids = append(pids, t.PID)
 		}
 	}
 	return pids, nil

@@ -41,7 +41,7 @@ func stranger(runDir string) error {
 		return err
 	}
 	ps, err := List(ctx, runDir)
-	if err != nil || len(ps) != 1 || ps[0].Pid != parent || ps[0].Err != "" {
+	if err != nil || len(ps) != 1 || ps[0].PID != parent || ps[0].Err != "" {
 		return fmt.Errorf("list: %+v, %w", ps, err)
 	}
 	_, err = send(ctx, runDir, &ps[0], Order{ID: "x", Generation: 9, Workload: "w"})
@@ -147,7 +147,7 @@ func TestForeignEntries(t *testing.T) {
 		}
 	}
 	ps, err := List(t.Context(), runDir)
-	if err != nil || len(ps) != 1 || ps[0].Pid != self {
+	if err != nil || len(ps) != 1 || ps[0].PID != self {
 		t.Errorf("list: %+v, %v", ps, err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, dead)); !os.IsNotExist(err) {
@@ -211,7 +211,7 @@ func TestHostileAnswer(t *testing.T) {
 			runDir := t.TempDir()
 			serve(t, runDir, &fake{p: p})
 			ps, err := List(t.Context(), runDir)
-			if err != nil || len(ps) != 1 || ps[0].Err == "" || ps[0].Pid != os.Getpid() {
+			if err != nil || len(ps) != 1 || ps[0].Err == "" || ps[0].PID != os.Getpid() {
 				t.Fatalf("%+v, %v", ps, err)
 			}
 			if ps[0].Err != printable(ps[0].Err) || len(ps[0].Conns) != 0 || ps[0].Workload != "" || ps[0].Device != "" {

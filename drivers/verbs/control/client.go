@@ -78,7 +78,7 @@ func list(ctx context.Context, runDir string, pid int) ([]Process, error) {
 			out = append(out, *p)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Process) int { return cmp.Compare(a.Pid, b.Pid) })
+	slices.SortStableFunc(out, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
 	return out, nil
 }
 
@@ -101,7 +101,7 @@ func (d *dir) ask(ctx context.Context, name string, pid int, start uint64) *Proc
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	p := Process{Pid: pid, Start: start, UID: owner, socket: name}
+	p := Process{PID: pid, Start: start, UID: owner, socket: name}
 	c, err := d.connect(ctx, &p)
 	if err != nil {
 		if errors.Is(err, errImpostor) {
@@ -109,9 +109,9 @@ func (d *dir) ask(ctx context.Context, name string, pid int, start uint64) *Proc
 		}
 		p.Err = err.Error()
 	} else if err := call(ctx, c, http.MethodGet, "/v1/process", nil, &p); err != nil {
-		p = Process{Pid: pid, Start: start, UID: owner, socket: name, Err: printable(err.Error())}
+		p = Process{PID: pid, Start: start, UID: owner, socket: name, Err: printable(err.Error())}
 	}
-	p.Pid, p.Start, p.UID, p.socket = pid, start, owner, name
+	p.PID, p.Start, p.UID, p.socket = pid, start, owner, name
 	if err := p.describe(); err != nil {
 		return nil // it ended meanwhile
 	}
@@ -126,15 +126,15 @@ func (d *dir) connect(ctx context.Context, p *Process) (net.Conn, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "unix", d.sock(p.socket))
 	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", p.Pid, err)
+		return nil, fmt.Errorf("process %d: %w", p.PID, err)
 	}
 	cred, err := peerCred(c)
-	if err == nil && (int(cred.Pid) != p.Pid || cred.Uid != p.UID) {
+	if err == nil && (int(cred.Pid) != p.PID || cred.Uid != p.UID) {
 		err = errImpostor
 	}
 	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("process %d: %w", p.Pid, err)
+		return nil, fmt.Errorf("process %d: %w", p.PID, err)
 	}
 	return c, nil
 }
@@ -198,17 +198,17 @@ func send(ctx context.Context, runDir string, p *Process, o Order) (Result, erro
 	defer d.f.Close()
 	c, err := d.connect(ctx, p)
 	if err != nil {
-		if live, lerr := alive(p.Pid, p.Start); lerr == nil && !live || errors.Is(err, os.ErrNotExist) {
-			return Result{}, fmt.Errorf("process %d: %w", p.Pid, drivers.ErrGone)
+		if live, lerr := alive(p.PID, p.Start); lerr == nil && !live || errors.Is(err, os.ErrNotExist) {
+			return Result{}, fmt.Errorf("process %d: %w", p.PID, drivers.ErrGone)
 		}
 		return Result{}, err
 	}
 	var res Result
 	if err := call(ctx, c, http.MethodPost, "/v1/order", o, &res); err != nil {
-		if live, lerr := alive(p.Pid, p.Start); lerr == nil && !live {
-			return Result{}, fmt.Errorf("process %d: %w", p.Pid, drivers.ErrGone)
+		if live, lerr := alive(p.PID, p.Start); lerr == nil && !live {
+			return Result{}, fmt.Errorf("process %d: %w", p.PID, drivers.ErrGone)
 		}
-		return Result{}, fmt.Errorf("process %d: %w", p.Pid, err)
+		return Result{}, fmt.Errorf("process %d: %w", p.PID, err)
 	}
 	return res, nil
 }

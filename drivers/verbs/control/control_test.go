@@ -63,7 +63,7 @@ func TestListAndOrder(t *testing.T) {
 		t.Fatalf("%v, %v", ps, err)
 	}
 	p := ps[0]
-	if p.Pid != os.Getpid() || p.Comm == "" || len(p.Threads) == 0 || p.UID != uint32(os.Geteuid()) || p.Err != "" {
+	if p.PID != os.Getpid() || p.Comm == "" || len(p.Threads) == 0 || p.UID != uint32(os.Geteuid()) || p.Err != "" {
 		t.Errorf("process %+v", p)
 	}
 	d := NewDriver(runDir, nil)

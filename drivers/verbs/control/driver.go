@@ -40,14 +40,21 @@ func NewDriver(runDir string, matches func(pid int, m param.Match) (bool, error)
 func (d *Driver) Kind() param.Kind { return param.Hint }
 
 // Discover returns the published target of the workload and one per process of it.
+// With processes that do not answer, which may be of the workload as well, it
+// returns the others and a drivers.ErrIncomplete error.
 func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
 	ps, err := List(ctx, d.runDir)
 	if err != nil {
 		return nil, err
 	}
 	var out []param.Target
+	var silent []string
 	for i := range ps {
 		p := &ps[i]
+		if p.Err != "" {
+			silent = append(silent, fmt.Sprintf("%d (%s): %s", p.PID, p.Comm, p.Err))
+			continue
+		}
 		ok, err := d.belongs(p, s)
 		if err != nil {
 			return nil, err
@@ -58,11 +65,14 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	}
 	out = append(out, param.Target{Kind: param.Hint, Name: publishedPrefix + s.Workload})
 	slices.SortFunc(out, func(a, b param.Target) int { return strings.Compare(a.Name, b.Name) })
+	if len(silent) > 0 {
+		return out, fmt.Errorf("%w: a process with a transport does not answer, and gets no order: %s", drivers.ErrIncomplete, strings.Join(silent, "; "))
+	}
 	return out, nil
 }
 
 func (p *Process) target() param.Target {
-	return param.Target{Kind: param.Hint, Name: strconv.Itoa(p.Pid), Incarnation: strconv.FormatUint(p.Start, 10), Label: p.Comm}
+	return param.Target{Kind: param.Hint, Name: strconv.Itoa(p.PID), Incarnation: strconv.FormatUint(p.Start, 10), Label: p.Comm}
 }
 
 // belongs reports whether p is of the workload: it names it, or it names none and
@@ -71,12 +81,12 @@ func (d *Driver) belongs(p *Process, s param.Scope) (bool, error) {
 	switch {
 	case p.Workload != "":
 		return p.Workload == s.Workload, nil
-	case p.Err != "" || s.Match.IsEmpty() || d.matches == nil:
+	case s.Match.IsEmpty() || d.matches == nil:
 		return false, nil
 	}
-	ok, err := d.matches(p.Pid, s.Match)
+	ok, err := d.matches(p.PID, s.Match)
 	if err != nil {
-		return false, fmt.Errorf("process %d: match: %w", p.Pid, err)
+		return false, fmt.Errorf("process %d: match: %w", p.PID, err)
 	}
 	return ok, nil
 }
@@ -137,10 +147,29 @@ func settings(ps []Process) []param.Setting {
 			s := param.Setting{ID: param.HintSize, Index: strconv.FormatUint(c.ID, 10), Value: intValue(c.Hint)}
 			s.Note = c.Profile + ", from " + c.Origin
 			s.Origin = p.Hint.Level.String()
+			s.Deferred = cooling(c, p.Settings)
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// cooling says for how long c may not switch, "" when it may. The peer has a cooldown
+// of its own, which only an attempt tells.
+func cooling(c Conn, s *Settings) string {
+	if s == nil || s.CooldownMS == nil {
+		return ""
+	}
+	for _, w := range slices.Backward(c.Switches) {
+		if w.Outcome == Switched {
+			left := time.Until(w.When.Add(time.Duration(*s.CooldownMS) * time.Millisecond)).Round(time.Second)
+			if left <= 0 {
+				return ""
+			}
+			return fmt.Sprintf("cooldown, %v left", left)
+		}
+	}
+	return ""
 }
 
 // settings is nil where there is no order or it took an earlier one back.
@@ -198,7 +227,7 @@ func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []pa
 	for i := range ps {
 		p := &ps[i]
 		if p.Err != "" {
-			return out, fmt.Errorf("process %d: %s", p.Pid, p.Err)
+			return out, fmt.Errorf("process %d: %s", p.PID, p.Err)
 		}
 		ord := Order{ID: o.ID, Generation: o.Generation, Workload: o.Workload, Force: o.Force, Open: open,
 			Settings: p.Order.settings().with(o.Want, cs)}

@@ -36,9 +36,9 @@ func parseStart(path string, stat []byte) (uint64, error) {
 	return n, nil
 }
 
-// describe fills in what the kernel says of p.Pid, which started at p.Start.
+// describe fills in what the kernel says of p.PID, which started at p.Start.
 func (p *Process) describe() error {
-	dir := fmt.Sprintf("/proc/%d/", p.Pid)
+	dir := fmt.Sprintf("/proc/%d/", p.PID)
 	comm, err := os.ReadFile(dir + "comm")
 	if err != nil {
 		return err
@@ -61,9 +61,9 @@ func (p *Process) describe() error {
 	}
 	slices.Sort(p.Threads)
 	// The process may have gone in between and its number be another's.
-	start, err := startTime(p.Pid)
+	start, err := startTime(p.PID)
 	if err == nil && start != p.Start {
-		err = fmt.Errorf("process %d: %w", p.Pid, os.ErrNotExist)
+		err = fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func Serve(ctx context.Context, runDir string, svc Service) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	identify := func(p *Process) error {
-		p.Version, p.Pid, p.Start, p.UID = Version, os.Getpid(), start, uint32(os.Geteuid())
+		p.Version, p.PID, p.Start, p.UID = Version, os.Getpid(), start, uint32(os.Geteuid())
 		return p.describe()
 	}
 	mux.HandleFunc("GET /v1/process", func(w http.ResponseWriter, r *http.Request) {

@@ -9,11 +9,11 @@ import "time"
 // Version is the version of the socket's JSON; it rises when a field changes its meaning.
 const Version = 1
 
-// A Process is what a process says of its transport. Pid, Start, UID, Comm,
+// A Process is what a process says of its transport. PID, Start, UID, Comm,
 // Cmdline and Threads are taken from the kernel by List, not from the process.
 type Process struct {
 	Version  int    `json:"version"`
-	Pid      int    `json:"pid"`
+	PID      int    `json:"pid"`
 	Start    uint64 `json:"start"` // clock ticks after boot, field 22 of /proc/PID/stat
 	UID      uint32 `json:"uid"`
 	Comm     string `json:"comm"`

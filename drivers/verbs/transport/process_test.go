@@ -188,8 +188,8 @@ func TestTwoProcesses(t *testing.T) {
 		t.Fatalf("list with a stalled process: %+v, %v", ps, err)
 	}
 	for _, p := range ps {
-		if stalled := p.Pid == child.Process.Pid; stalled != (p.Err != "") {
-			t.Errorf("process %d: error %q", p.Pid, p.Err)
+		if stalled := p.PID == child.Process.Pid; stalled != (p.Err != "") {
+			t.Errorf("process %d: error %q", p.PID, p.Err)
 		}
 	}
 	if err := child.Process.Signal(syscall.SIGCONT); err != nil {

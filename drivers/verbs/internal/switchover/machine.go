@@ -271,7 +271,7 @@ func (m *Machine) timeout() []Action {
 	case Voted:
 		return m.die("voted and heard no decision")
 	}
-	reason := "timeout while " + m.phase.String()
+	reason := "the peer did not get on in time (" + m.phase.String() + ")"
 	return append([]Action{m.because(SendAbort, reason)}, m.finish(Aborted, reason)...)
 }
 
