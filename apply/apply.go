@@ -90,6 +90,9 @@ func (r Result) ExitCode() int {
 	return ExitDone
 }
 
+// ErrNothingChanged: the run was given up before its first write.
+var ErrNothingChanged = errors.New("nothing was changed")
+
 // CheckRoot refuses a spec that is not the one that the state belongs to: what the
 // other spec set would be restored, since this one does not want it.
 func CheckRoot(d *state.Document, root string, replace bool) error {
@@ -132,15 +135,19 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 	a := &run{Runner: r, plan: p, doc: p.Base.Clone(), journal: state.OpenJournal(r.StateDir), failed: map[string]bool{}, began: time.Now()}
 	a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit = r.Experiment.SpecRoot, r.Experiment.SpecDigest, r.Experiment.GitCommit
 	a.collect()
+	for _, n := range p.Unreadable {
+		a.result.Failures = append(a.result.Failures, fmt.Errorf("%s: %s", n.Address, n.Reason))
+	}
 	if len(a.targets) == 0 {
 		return a.result, a.commitQuietly(doc)
 	}
 	r.Experiment.Workload = workloads(a.targets)
 	if err := r.DB.Begin(ctx, r.Experiment); err != nil {
-		return a.result, err
+		return a.result, fmt.Errorf("%w: %w", ErrNothingChanged, err)
 	}
 	a.event(Event{Step: Opened})
 	if err := a.announce(doc); err != nil {
+		err = fmt.Errorf("%w: %w", ErrNothingChanged, err)
 		return a.result, errors.Join(err, state.Unreserve(r.StateDir), a.close(ctx, err))
 	}
 	a.event(Event{Step: Journaled})
@@ -196,7 +203,7 @@ func workloads(ts []*target) string {
 // hear of, and makes sure that the state will fit on the disk afterwards.
 func (a *run) announce(before *state.Document) error {
 	if err := a.doc.Reserve(a.StateDir, len(a.plan.Changes)); err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
+		return err
 	}
 	for _, w := range sorted(a.plan.Generations) {
 		g := a.plan.Generations[w]
@@ -204,17 +211,14 @@ func (a *run) announce(before *state.Document) error {
 			continue
 		}
 		if err := a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Workload: w, Generation: &g}); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
+			return err
 		}
 	}
 	var changes []param.Change
 	for _, t := range a.targets {
 		changes = append(changes, t.changes...)
 	}
-	if err := a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Changes: changes}); err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
-	return nil
+	return a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Changes: changes})
 }
 
 // carryOut applies target after target. The targets of one kind that want to know
@@ -286,7 +290,8 @@ func (a *run) apply(ctx context.Context, t *target) {
 	d, err := a.Drivers.Driver(t.target.Kind)
 	if err == nil {
 		t.touched = true
-		t.inForce, err = d.Apply(ctx, t.target, t.changes, t.order)
+		// A target that was begun is finished: an interrupt comes between two of them.
+		t.inForce, err = d.Apply(context.WithoutCancel(ctx), t.target, t.changes, t.order)
 	}
 	took := time.Since(began)
 	switch {

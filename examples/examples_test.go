@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
@@ -92,7 +91,7 @@ func planOn(t *testing.T, ref, name string) []byte {
 		}
 	}
 	var out bytes.Buffer
-	if err := hcl.NewDiagnosticTextWriter(&out, s.Files, 100, false).WriteDiagnostics(diags); err != nil {
+	if err := spec.WriteDiagnostics(&out, s.Files, diags, 100, false); err != nil {
 		t.Fatal(err)
 	}
 	if diags.HasErrors() {

@@ -33,10 +33,11 @@ func (n *Node) Adopt(ps ...Process) error {
 	if n.kind == Local {
 		return fmt.Errorf("node %s: shows its own processes only", n.ref)
 	}
-	online, err := n.FS().ReadString("/sys/devices/system/cpu/online")
-	if err != nil {
+	all, err := (&survey{fs: n.FS()}).onlineCPUs()
+	if err != nil && len(ps) > 0 {
 		return fmt.Errorf("node %s: online CPUs: %w", n.ref, err)
 	}
+	online := cpulist.Format(all)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, pid := range n.pids {

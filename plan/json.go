@@ -20,6 +20,7 @@ type jsonPlan struct {
 	Changes       []jsonChange `json:"changes"`
 	Pending       []Note       `json:"pending"`
 	Notes         []Note       `json:"notes"`
+	Unreadable    []Note       `json:"unreadable"`
 	Diagnostics   []Diagnostic `json:"diagnostics"`
 	Summary       Summary      `json:"summary"`
 }
@@ -71,7 +72,7 @@ func Diagnostics(diags hcl.Diagnostics) []Diagnostic {
 func (p *Plan) WriteJSON(w io.Writer, warnings hcl.Diagnostics) error {
 	doc := jsonPlan{
 		FormatVersion: FormatVersion, Changes: []jsonChange{}, Pending: append([]Note{}, p.Pending...),
-		Notes: append([]Note{}, p.Notes...), Summary: p.Summary(),
+		Notes: append([]Note{}, p.Notes...), Unreadable: append([]Note{}, p.Unreadable...), Summary: p.Summary(),
 		Diagnostics: Diagnostics(append(append(hcl.Diagnostics{}, warnings...), p.Diags...)),
 	}
 	for _, g := range p.groups() {

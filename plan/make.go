@@ -29,6 +29,9 @@ func Make(in Input) *Plan {
 	for addr, g := range in.State.Generations {
 		m.plan.Generations[addr] = g
 	}
+	if in.Destroy {
+		m.plan.Base.Refusals = nil // a fresh start may try them again
+	}
 	// Originals belong to one boot: what an earlier one left is history.
 	m.plan.Base.Keep(func(e state.Entry) bool { return e.BootID == in.BootID })
 	m.plan.Base.Refusals = slices.DeleteFunc(m.plan.Base.Refusals, func(r state.Refusal) bool { return r.BootID != in.BootID })

@@ -51,6 +51,9 @@ type Plan struct {
 	BootID string
 	// Destroy: the plan is one of restoring everything.
 	Destroy bool
+	// Unreadable are managed settings whose value cannot be read now: their originals
+	// are kept, and whoever shows or applies the plan ends with an error.
+	Unreadable []Note
 	// LeftAlone counts the settings that a restore leaves to whoever has changed them.
 	LeftAlone int
 }

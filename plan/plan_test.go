@@ -406,6 +406,8 @@ No changes. What the spec wants beyond this is pending.
 
 Notes:
   workload.a.irq_affinity["x/2"]: left alone: somebody has changed cpus to 5 since rdmatune wrote 1; --force restores the original 0-3
+
+Not observable:
   workload.a.irq_affinity["x/4"]: its original is kept: permission denied
 
 Plan: 0 to change, 0 to replace, 1 to restore.

@@ -34,7 +34,7 @@ func (m *maker) restore() {
 			workload = e.Workloads[0]
 		}
 		if err := m.in.Unreadable[key.Target]; err != nil {
-			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "its original is kept: %v", err)
+			m.note(&m.plan.Unreadable, workload, e.Target.Kind, e.Target.Name, "its original is kept: %v", err)
 			continue
 		}
 		found, there := now[key.Target]
@@ -55,7 +55,7 @@ func (m *maker) restore() {
 			drop[key] = true
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "%s stays %s: it was unset before, and the kernel takes no unset value back", attr(e.ID), param.Format(e.ID, have.Value))
 		case !have.Value.IsKnown():
-			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "its original is kept: the value is not observable (%s)", have.Value.Reason())
+			m.note(&m.plan.Unreadable, workload, e.Target.Kind, e.Target.Name, "its original is kept: the value is not observable (%s)", have.Value.Reason())
 		case !e.Ours(have.Value) && !m.in.Force:
 			m.plan.LeftAlone++
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "left alone: somebody has changed %s to %s since rdmatune wrote %s; --force restores the original %s",
@@ -66,6 +66,13 @@ func (m *maker) restore() {
 		}
 	}
 	m.plan.Base.Keep(func(e state.Entry) bool { return !drop[e.Key()] })
+	for _, c := range m.plan.Changes {
+		// Of a workload that is no longer there, what can be restored is: one refused
+		// write must not bring back all the rest.
+		if _, there := m.plan.Policies[c.Workload]; !there {
+			m.plan.Policies[c.Workload] = Policy{Continue: true}
+		}
+	}
 	for _, t := range slices.SortedFunc(maps.Keys(restored), func(a, b param.Target) int { return cmp.Compare(a.Name, b.Name) }) {
 		m.restoreBornAfter(restored[t], now[t])
 		if t.Kind == param.Hint {
@@ -154,7 +161,7 @@ func (m *maker) sort() {
 			cmp.Compare(rank[a.ID], rank[b.ID]),
 			natural(a.Index, b.Index))
 	})
-	for _, list := range []*[]Note{&m.plan.Pending, &m.plan.Notes} {
+	for _, list := range []*[]Note{&m.plan.Pending, &m.plan.Notes, &m.plan.Unreadable} {
 		slices.SortFunc(*list, func(a, b Note) int {
 			return cmp.Or(natural(a.Address, b.Address), cmp.Compare(a.Reason, b.Reason))
 		})

@@ -49,6 +49,7 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	}
 	writeNotes(&b, "Pending (decided, but not possible now):", p.Pending, st)
 	writeNotes(&b, "Notes:", p.Notes, st)
+	writeNotes(&b, "Not observable:", p.Unreadable, st)
 	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}
@@ -67,10 +68,12 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 // noChanges says what it means that there is nothing to do.
 func (p *Plan) noChanges() string {
 	switch {
-	case p.Destroy && p.LeftAlone > 0:
+	case p.Destroy && p.LeftAlone > 0 && len(p.Unreadable) == 0:
 		return " What is left was changed by somebody else since; --force restores it."
-	case p.Destroy:
+	case p.Destroy && len(p.Unreadable) == 0:
 		return " rdmatune has nothing to restore on this node."
+	case len(p.Unreadable) > 0:
+		return " What is managed but not observable is left as it is."
 	case len(p.Pending) > 0:
 		return " What the spec wants beyond this is pending."
 	}

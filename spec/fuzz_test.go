@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
@@ -55,7 +56,12 @@ func TestHardInputs(t *testing.T) {
 		{"null where a value is required", "workload \"w\" {\n  hint { size = null }\n}\n", false},
 		{"a null in for", "locals {\n  a = [for v in null : v]\n}\n", false},
 		{"a splat on null", "locals {\n  a = null[*].x\n  b = null.x\n}\n", false},
-		{"deep nesting", "locals {\n  a = " + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + "\n}\n", true},
+		{"deep nesting", "locals {\n  a = " + strings.Repeat("[", 400) + strings.Repeat("]", 400) + "\n}\n", true},
+		{"nesting without end", "locals {\n  a = " + strings.Repeat("[", 1_000_000) + strings.Repeat("]", 1_000_000) + "\n}\n", false},
+		{"parentheses", "locals {\n  a = " + strings.Repeat("(", 1_000_000) + "\n}\n", false},
+		{"templates in templates", "locals {\n  a = " + strings.Repeat("\"${", 100_000) + "\n}\n", false},
+		{"negations", "locals {\n  a = " + strings.Repeat("!", 1_000_000) + "true\n}\n", false},
+		{"a long sum", "locals {\n  a = 1" + strings.Repeat("+1", 1_000_000) + "\n}\n", false},
 		{"deep nesting that does not end", "locals {\n  a = " + strings.Repeat("[", 2000) + "\n}\n", false},
 		{"a size that is infinite", "workload \"w\" {\n  hint { size = 1 / 0 }\n}\n", false},
 		{"a huge range", "locals {\n  a = range(100000000)\n}\n", false},
@@ -83,6 +89,15 @@ func TestLargeFileIsRefused(t *testing.T) {
 	}
 	if _, diags := Load(name, Options{}); !diags.HasErrors() || !strings.Contains(diags.Error(), "larger than") {
 		t.Errorf("%v", diags)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe.hcl")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, filepath.Dir(pipe)} {
+		if _, diags := Load(path, Options{}); !diags.HasErrors() || !strings.Contains(diags.Error(), "not a regular file") {
+			t.Errorf("a pipe: %v", diags)
+		}
 	}
 	if _, diags := Load(os.DevNull, Options{}); !diags.HasErrors() || !strings.Contains(diags.Error(), "not a regular file") {
 		t.Errorf("a device: %v", diags)

@@ -14,11 +14,13 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	version "github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
 
@@ -90,6 +92,10 @@ func Load(path string, o Options) (*Spec, hcl.Diagnostics) {
 			diags = diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read the spec", Detail: err.Error()})
 			continue
 		}
+		if d := tooComplex(src, name); d != nil {
+			diags = diags.Append(d)
+			continue
+		}
 		fmt.Fprintf(digest, "%s %d\n%s", filepath.Base(name), len(src), src)
 		f, d := parser.ParseHCL(src, name)
 		diags = append(diags, d...)
@@ -153,7 +159,8 @@ func specFiles(path string) ([]string, error) {
 }
 
 func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
+	// Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fileError(err)
 	}
@@ -178,6 +185,38 @@ func fileError(err error) error {
 		return fmt.Errorf("%s: %w", pe.Path, pe.Err)
 	}
 	return err
+}
+
+// Bounds on the structure of a file. The parser and the evaluator follow nesting by
+// recursion: without a bound, a file of brackets ends the program by its stack.
+const (
+	maxNesting   = 500
+	maxOperators = 20_000
+)
+
+// tooComplex says that a file is nested too deeply or has too many operators.
+func tooComplex(src []byte, name string) *hcl.Diagnostic {
+	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // what is wrong with them is the parser's to say
+	depth, operators := 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp,
+			hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd,
+			hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc:
+			depth--
+		case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash,
+			hclsyntax.TokenPercent, hclsyntax.TokenQuestion, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenDot:
+			operators++
+		}
+		if depth > maxNesting || operators > maxOperators {
+			return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too complex",
+				Detail:  fmt.Sprintf("A spec file is nested at most %d deep and has at most %d operators.", maxNesting, maxOperators),
+				Subject: t.Range.Ptr()}
+		}
+	}
+	return nil
 }
 
 // identifier is what a workload, a variable and a local may be called. It is

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/hcl/v2"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdmatune/rdmatune/node"
@@ -126,8 +125,7 @@ func runSpec(o Options) string {
 		diags = rd
 		dump(&b, r)
 	}
-	w := hcl.NewDiagnosticTextWriter(&b, s.Files, 100, false)
-	if err := w.WriteDiagnostics(diags); err != nil {
+	if err := WriteDiagnostics(&b, s.Files, diags, 100, false); err != nil {
 		fmt.Fprintln(&b, err)
 	}
 	return b.String()

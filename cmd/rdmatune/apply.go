@@ -124,6 +124,9 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 	if err := node.MakeRunDir(s.node.RunDir()); err != nil {
 		return err
 	}
+	if err := control.MakeRunDir(s.node.RunDir()); err != nil {
+		return err
+	}
 	lock, err := state.Acquire(s.node.RunDir(), state.Owner{
 		PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second),
 	})
@@ -200,12 +203,14 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 	if !a.asJSON {
 		r.Progress = progress
 	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	res, err := r.Run(ctx, p.plan, p.doc)
 	if a.asJSON {
-		if jsonErr := writeResult(res, p.plan, r.Experiment.ID); jsonErr != nil {
+		if jsonErr := writeResult(res, p.plan, r.Experiment.ID, err); jsonErr != nil {
 			return jsonErr
 		}
-	} else {
+	} else if err == nil || !errors.Is(err, apply.ErrNothingChanged) {
 		report(res, p.plan, kind, r.Experiment.ID)
 	}
 	if err != nil {
@@ -357,7 +362,7 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 }
 
 // writeResult prints the result of a run as JSON.
-func writeResult(r apply.Result, p *plan.Plan, id string) error {
+func writeResult(r apply.Result, p *plan.Plan, id string, fatal error) error {
 	texts := func(errs []error) []string {
 		out := []string{}
 		for _, err := range errs {
@@ -365,11 +370,16 @@ func writeResult(r apply.Result, p *plan.Plan, id string) error {
 		}
 		return out
 	}
+	code := r.ExitCode()
+	if fatal != nil {
+		r.Failures = append(r.Failures, fatal)
+		code = max(code, exitError)
+	}
 	doc := map[string]any{
 		"format_version": plan.FormatVersion, "summary": p.Summary(), "done": r.Done, "applied": r.Done.Change + r.Done.Replace + r.Done.Restore,
 		"pending": append([]plan.Note{}, append(p.Pending, r.Pending...)...), "skipped": append([]plan.Note{}, r.Skipped...),
 		"failures": texts(r.Failures), "rolled_back": append([]string{}, r.RolledBack...), "unrestored": texts(r.Unrestored),
-		"interrupted": r.Interrupted, "exit_code": r.ExitCode(), "experiment": nil,
+		"interrupted": r.Interrupted, "exit_code": code, "experiment": nil,
 	}
 	if !p.Empty() {
 		doc["experiment"] = id

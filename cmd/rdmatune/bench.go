@@ -179,7 +179,7 @@ port is open on the device's own address and on loopback only.`,
   rdmatune bench serve --device rxe0 --workload allreduce --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			ctx, cancel := context.WithCancel(cmd.Context())
+			ctx, cancel := interruptible(cmd.Context())
 			defer cancel()
 			x, err := o.openBench(ctx, b)
 			if err != nil {
@@ -316,6 +316,8 @@ func newBenchLoop(o *options) *cobra.Command {
 
 // measure runs one client, prints its report and records it.
 func (o *options) measure(ctx context.Context, b *benchFlags, client func(context.Context, *bencher, bench.Options) (bench.Report, error)) (err error) {
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	x, err := o.openBench(ctx, b)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -33,30 +34,29 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	ctx, stop := interruptible()
-	defer stop()
 	root := newRoot()
 	root.SetArgs(doubleDashes(root, args))
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(context.Background())
 	var code exitCode
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &code):
 		return int(code)
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return exitError // the interrupt was answered
 	}
 	fmt.Fprintln(os.Stderr, "Error:", err)
 	return exitError
 }
 
-// interruptible returns a context that ends at the first interrupt or termination
-// signal; the second one ends the program at once.
-func interruptible() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
+// interruptible returns a context that ends at the first signal that asks the
+// program to end; the second one ends it at once. It is for what must not stop
+// halfway: elsewhere signals do what they always do. A reader of the output that
+// goes away must not stop it either.
+func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGPIPE)
 	go func() {
 		if _, ok := <-signals; !ok {
 			return
@@ -67,11 +67,12 @@ func interruptible() (context.Context, context.CancelFunc) {
 			os.Exit(130)
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() {
 		signal.Stop(signals)
 		close(signals)
+		signal.Reset(syscall.SIGPIPE)
 		cancel()
-	}
+	})
 }
 
 // doubleDashes lets Terraform's single dash stand for the double one: -out means

@@ -77,6 +77,8 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 				}
 			}
 			switch {
+			case len(p.plan.Unreadable) > 0:
+				return exitCode(exitError)
 			case detailed && p.plan.OnlyDrift():
 				return exitCode(exitDrift)
 			case detailed && !p.plan.Empty():

@@ -61,7 +61,7 @@ func (o *options) writeDiagnostics(f *os.File, files map[string]*hcl.File, diags
 		}
 		printf(f, "Warning: %s%s\n", d.Summary, place)
 	}
-	return hcl.NewDiagnosticTextWriter(f, files, width(f), o.colorOn(f)).WriteDiagnostics(long)
+	return spec.WriteDiagnostics(f, files, long, width(f), o.colorOn(f))
 }
 
 // A session is an open node with its drivers.

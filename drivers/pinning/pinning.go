@@ -50,6 +50,9 @@ func (d *Driver) Kind() param.Kind { return param.Pinning }
 func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
 	table := d.node.Procs()
 	pids, err := table.PIDs()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, procs.ErrGone) {
+		return nil, fmt.Errorf("processes: there is no /proc: %w", drivers.ErrUnavailable)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("processes: %w", err)
 	}

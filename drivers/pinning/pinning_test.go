@@ -193,7 +193,8 @@ func TestLive(t *testing.T) {
 	t.Cleanup(stop)
 	d := pinning.New(n, nil)
 	targets, err := d.Discover(t.Context(), param.Scope{Workload: workload})
-	if err != nil || len(targets) != 1 || targets[0].Name != strconv.Itoa(cmd.Process.Pid) || targets[0].Label != "sleep" {
+	// Where this test runs there may be processes that it may not examine.
+	if err != nil && !errors.Is(err, drivers.ErrIncomplete) || len(targets) != 1 || targets[0].Name != strconv.Itoa(cmd.Process.Pid) || targets[0].Label != "sleep" {
 		t.Fatalf("Discover = %v, %v", targets, err)
 	}
 	for _, self := range []param.Match{{Comm: "pinning.test"}, {User: strconv.Itoa(os.Geteuid()), Cmdline: "*" + strings.Join(os.Args, " ")}} {
@@ -202,7 +203,7 @@ func TestLive(t *testing.T) {
 			t.Errorf("this process does not match %+v: %v", self, err)
 		}
 		found, err := d.Discover(t.Context(), param.Scope{Match: self})
-		if err != nil || len(found) != 0 {
+		if err != nil && !errors.Is(err, drivers.ErrIncomplete) || len(found) != 0 {
 			t.Errorf("Discover finds rdmatune's own process: %v, %v", found, err)
 		}
 	}

@@ -96,10 +96,10 @@ func (d *Driver) Read(ctx context.Context, t param.Target) ([]param.Setting, err
 	if w, ok := strings.CutPrefix(t.Name, publishedPrefix); ok {
 		s, _, err := ReadPublished(d.runDir, w)
 		if err != nil {
+			// Something else than a hint is there: processes to come ignore it, apply
+			// replaces it, and destroy leaves it to whoever put it there.
 			out := (*Settings)(nil).list()
-			for i := range out {
-				out[i].Value = param.Unknown(err.Error())
-			}
+			out[0].Value, out[0].Note = param.Text("(unreadable)"), err.Error()
 			return out, nil
 		}
 		return s.list(), nil
@@ -152,6 +152,16 @@ func settings(ps []Process) []param.Setting {
 		}
 	}
 	return out
+}
+
+// MakeRunDir makes the directory of control sockets in runDir, where root makes it
+// open to all users' processes.
+func MakeRunDir(runDir string) error {
+	d, err := makeDir(runDir)
+	if err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	return d.f.Close()
 }
 
 // cooling says for how long c may not switch, "" when it may. The peer has a cooldown

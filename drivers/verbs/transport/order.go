@@ -139,6 +139,8 @@ func (t *Transport) accept(o control.Order) error {
 		t.tried = map[uint64]attempt{}
 	}
 	t.order = &o
+	// What was published may have gone with the order.
+	t.sources.readPublished()
 	return nil
 }
 

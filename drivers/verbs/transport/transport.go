@@ -95,14 +95,15 @@ func Open(ctx context.Context, o Options) (*Transport, error) {
 	return open(ctx, o, soft.Provider{AnyName: o.Soft})
 }
 
-func open(ctx context.Context, o Options, sp soft.Provider) (t *Transport, err error) {
+func open(ctx context.Context, o Options, sp soft.Provider) (*Transport, error) {
 	var p verbs.Provider = sp
+	var err error
 	if !o.Soft {
 		if p, err = verbs.For(o.Device, ibverbs.Provider{}, sp); err != nil {
 			return nil, err
 		}
 	}
-	t = &Transport{
+	t := &Transport{
 		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
 		spins:   p.Name() != "soft",
 		sources: readSources(o), log: o.Logger,
@@ -112,35 +113,36 @@ func open(ctx context.Context, o Options, sp soft.Provider) (t *Transport, err e
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
-	if t.dev, err = p.Open(o.Device); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			t.release()
-		}
-	}()
-	attr, err := t.dev.Port(port)
-	if err != nil {
-		return nil, err
-	}
-	if !attr.Active {
-		return nil, fmt.Errorf("%s: port %d is not active", o.Device, port)
-	}
-	t.mtu = attr.ActiveMTU
-	if t.eng, err = newEngine(t.dev); err != nil {
-		return nil, err
-	}
-	if t.maxInline, err = probeInline(t.eng.pd, t.eng.cqs[0].CQ); err != nil {
-		return nil, err
-	}
-	if o.RunDir != "" {
-		if t.server, err = control.Serve(ctx, o.RunDir, t); err != nil {
-			return nil, err
-		}
+	if err := t.start(ctx, p, o); err != nil {
+		return nil, errors.Join(err, t.release())
 	}
 	t.logStart()
 	return t, nil
+}
+
+// start opens the device and all that the transport needs of it.
+func (t *Transport) start(ctx context.Context, p verbs.Provider, o Options) (err error) {
+	if t.dev, err = p.Open(o.Device); err != nil {
+		return err
+	}
+	attr, err := t.dev.Port(port)
+	if err != nil {
+		return err
+	}
+	if !attr.Active {
+		return fmt.Errorf("%s: port %d is not active", o.Device, port)
+	}
+	t.mtu = attr.ActiveMTU
+	if t.eng, err = newEngine(t.dev); err != nil {
+		return err
+	}
+	if t.maxInline, err = probeInline(t.eng.pd, t.eng.cqs[0].CQ); err != nil {
+		return err
+	}
+	if o.RunDir != "" {
+		t.server, err = control.Serve(ctx, o.RunDir, t)
+	}
+	return err
 }
 
 // logStart writes the one line by which a launcher's log shows who runs with what.

@@ -1,0 +1,75 @@
+package spec
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// WriteDiagnostics writes diagnostics for a person, as wide as width: each with its
+// file, line and column, the source line, and the span underlined. files may be nil.
+// It is hcl's own text with what that leaves out: the column, and an underline where
+// there are no colours.
+func WriteDiagnostics(w io.Writer, files map[string]*hcl.File, diags hcl.Diagnostics, width uint, color bool) error {
+	for _, d := range diags {
+		var b bytes.Buffer
+		if err := hcl.NewDiagnosticTextWriter(&b, files, width, color).WriteDiagnostic(d); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, mark(b.String(), d, files, color)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark adds the column and the underline to the text of one diagnostic.
+func mark(text string, d *hcl.Diagnostic, files map[string]*hcl.File, color bool) string {
+	if d.Subject == nil {
+		return text
+	}
+	at := d.Subject.Start
+	place := fmt.Sprintf("on %s line %d", d.Subject.Filename, at.Line)
+	head, rest, ok := strings.Cut(text, place)
+	if !ok {
+		return text
+	}
+	text = head + fmt.Sprintf("%s, column %d", place, at.Column) + rest
+	f := files[d.Subject.Filename]
+	if color || f == nil {
+		return text
+	}
+	prefix := fmt.Sprintf("%4d: ", at.Line)
+	var out strings.Builder
+	done := false
+	for line := range strings.Lines(text) {
+		out.WriteString(line)
+		source, is := strings.CutPrefix(line, prefix)
+		if !is || done {
+			continue
+		}
+		done = true
+		source = strings.TrimRight(source, "\r\n")
+		before := at.Column - 1
+		length := utf8.RuneCountInString(source) - before
+		if end := d.Subject.End; end.Line == at.Line {
+			length = end.Column - at.Column
+		}
+		if before < 0 || before > utf8.RuneCountInString(source) {
+			continue
+		}
+		// A tab before the span stays one, so that the underline stands below it.
+		pad := strings.Map(func(r rune) rune {
+			if r == '\t' {
+				return r
+			}
+			return ' '
+		}, string([]rune(source)[:before]))
+		fmt.Fprintf(&out, "%s%s%s\n", strings.Repeat(" ", len(prefix)), pad, strings.Repeat("^", max(length, 1)))
+	}
+	return out.String()
+}
