@@ -93,7 +93,7 @@ func (b *bed) plan(text string) (*plan.Plan, *state.Document) {
 		b.t.Fatal(err)
 	}
 	doc.Recover(records)
-	in := plan.Input{Spec: &spec.Resolved{}, State: doc, BootID: b.boot, Unreadable: map[param.Target]error{}}
+	in := plan.Input{Spec: &spec.Resolved{}, State: doc, BootID: b.boot, Destroy: text == "", Unreadable: map[param.Target]error{}}
 	if text != "" {
 		name := filepath.Join(b.t.TempDir(), "node.hcl")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -415,6 +415,58 @@ func TestInterrupt(t *testing.T) {
 		t.Fatalf("the next apply: %+v, %v", res, err)
 	}
 	b.wantNoChanges(tuned)
+}
+
+// TestInterruptWithinATarget: what was begun is finished, and no interrupt is taken for
+// a refused write.
+func TestInterruptWithinATarget(t *testing.T) {
+	for at := 1; at <= 6; at++ {
+		b := newBed(t, t.TempDir())
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := 0
+		res, err := b.apply(ctx, tuned, func(e Event) {
+			if e.Step == Writing {
+				if begun++; begun == at {
+					cancel()
+				}
+			}
+		})
+		cancel()
+		if err != nil || !res.Interrupted || res.ExitCode() != ExitError || len(res.RolledBack) != 0 || res.Done.Change != at {
+			t.Errorf("interrupted in target %d: %+v, %v", at, res, err)
+		}
+		if res, err := b.apply(t.Context(), "", nil); err != nil || res.ExitCode() != ExitDone {
+			t.Errorf("destroy: %+v, %v", res, err)
+		}
+		b.wantEmptyState("after destroy")
+	}
+}
+
+// TestDestroyGoesOn: one original that cannot be put back does not keep the others
+// away.
+func TestDestroyGoesOn(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	before := b.inForce()
+	if res, err := b.apply(t.Context(), tuned, nil); err != nil || res.ExitCode() != ExitDone {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	b.inject((&sysfs.Faults{}).FailWrite("/proc/irq", 2, unix.ENOSPC))
+	res, err := b.apply(t.Context(), "", nil)
+	if err != nil || res.ExitCode() != ExitError || len(res.Failures) != 1 || len(res.RolledBack) != 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	doc, err := state.Load(b.node.StateDir())
+	if err != nil || len(doc.Entries) != 1 || doc.Entries[0].Target.Kind != param.IRQ {
+		t.Errorf("the one that failed should be left: %+v, %v", doc.Entries, err)
+	}
+	b.inject(nil)
+	if res, err := b.apply(t.Context(), "", nil); err != nil || res.ExitCode() != ExitDone {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if diff := cmp.Diff(before, b.inForce()); diff != "" {
+		t.Errorf("not restored: -before +after\n%s", diff)
+	}
+	b.wantEmptyState("after the second destroy")
 }
 
 func TestCheckRoot(t *testing.T) {

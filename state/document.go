@@ -199,20 +199,12 @@ const documentName = "state.json"
 // Load reads the document of a state directory; one that is not there is empty.
 func Load(dir string) (*Document, error) {
 	name := filepath.Join(dir, documentName)
-	f, err := os.Open(name)
+	b, err := readFile(name, maxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Document{Version: formatVersion, Generations: map[string]Generation{}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
-	if err != nil {
-		return nil, fmt.Errorf("read state: %w", err)
-	}
-	if len(b) > maxDocument {
-		return nil, fmt.Errorf("read state: %s is larger than %d bytes", name, maxDocument)
 	}
 	d := &Document{}
 	if err := json.Unmarshal(b, d); err != nil {
@@ -225,6 +217,20 @@ func Load(dir string) (*Document, error) {
 		d.Generations = map[string]Generation{}
 	}
 	return d, nil
+}
+
+// readFile reads a file of at most limit bytes.
+func readFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", name, limit)
+	}
+	return b, err
 }
 
 // Save replaces the document atomically and durably, and raises its serial.

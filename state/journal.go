@@ -115,20 +115,12 @@ func (j *Journal) Close() error {
 // is no journal. A torn last line, which a crash in the middle of Append leaves,
 // was never acted upon and is ignored.
 func ReadJournal(dir string) ([]Record, error) {
-	f, err := os.Open(filepath.Join(dir, journalName))
+	b, err := readFile(filepath.Join(dir, journalName), maxJournal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxJournal+1))
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	if len(b) > maxJournal {
-		return nil, fmt.Errorf("journal: larger than %d bytes", maxJournal)
 	}
 	var out []Record
 	for line := 1; ; line++ {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/param"
@@ -20,38 +18,18 @@ const (
 	EnvWorkload = "RDMATUNE_WORKLOAD"
 )
 
-// ParseHint reads a hint as the spec's sizes are written:
-//
-//	size = digits [ unit ]
-//	unit = "B" | "KiB" | "MiB" | "GiB" | "K" | "KB" | "M" | "MB" | "G" | "GB"
-//
-// Units without "i" count in 1024 as well, and notice says so. No sign, fraction,
-// blank or other case is accepted, and nothing above param.MaxHint.
+// ParseHint reads a hint as a spec's sizes are written (param.ParseBytes): a number of
+// bytes, or one with B, KiB, MiB or GiB; K, KB and so on count in 1024 too, and notice
+// says so. Nothing above param.MaxHint is accepted.
 func ParseHint(s string) (bytes int64, notice string, err error) {
-	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
-	if digits == 0 {
-		return 0, "", fmt.Errorf("size %.40q does not begin with a digit", s)
+	bytes, notice, err = param.ParseBytes(s)
+	if err == nil && bytes > param.MaxHint {
+		err = fmt.Errorf("size %.40q is above %s", s, param.FormatBytes(param.MaxHint))
 	}
-	shift := 0
-	switch unit := s[digits:]; unit {
-	case "", "B":
-	case "KiB", "K", "KB":
-		shift = 10
-	case "MiB", "M", "MB":
-		shift = 20
-	case "GiB", "G", "GB":
-		shift = 30
-	default:
-		return 0, "", fmt.Errorf("size %.40q: unknown unit %.20q (B, KiB, MiB or GiB)", s, unit)
+	if err != nil {
+		return 0, "", err
 	}
-	n, err := strconv.ParseInt(s[:digits], 10, 64)
-	if err != nil || n > param.MaxHint>>shift {
-		return 0, "", fmt.Errorf("size %.40q is above %s", s, param.FormatBytes(param.MaxHint))
-	}
-	if shift > 0 && !strings.HasSuffix(s, "iB") {
-		notice = fmt.Sprintf("%q is taken as %d bytes; write %q", s, n<<shift, s[:digits]+s[digits:digits+1]+"iB")
-	}
-	return n << shift, notice, nil
+	return bytes, notice, nil
 }
 
 // A hintSource is everything that hints may come from.

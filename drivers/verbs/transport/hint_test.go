@@ -2,9 +2,12 @@ package transport
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
 func TestParseHint(t *testing.T) {
@@ -15,7 +18,7 @@ func TestParseHint(t *testing.T) {
 	}{
 		{"0", 0, false}, {"8B", 8, false}, {"16384", 16384, false}, {"16KiB", 16384, false}, {"64MiB", 64 << 20, false},
 		{"1GiB", 1 << 30, false}, {"16K", 16384, true}, {"16KB", 16384, true}, {"1M", 1 << 20, true}, {"1G", 1 << 30, true},
-		{"", -1, false}, {"-1", -1, false}, {"+1", -1, false}, {"1.5K", -1, false}, {"16 KiB", -1, false}, {"16kib", -1, false},
+		{"", -1, false}, {"-1", -1, false}, {"+1", -1, false}, {"1.5K", -1, false}, {"16 KiB", 16384, false}, {"16kib", -1, false},
 		{"inf", -1, false}, {"16KiBx", -1, false}, {"4GiB", -1, false}, {"18446744073709551616", -1, false}, {"0x10", -1, false},
 	} {
 		n, notice, err := ParseHint(c.in)
@@ -70,5 +73,56 @@ func TestEffectiveHint(t *testing.T) {
 				t.Errorf("got %+v with size %d", h, size)
 			}
 		})
+	}
+}
+
+// TestOpenFails: what goes wrong after the device is open is an error like any other,
+// and leaves nothing open.
+func TestOpenFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles(t)
+	for range 3 {
+		if tr, err := open(t.Context(), Options{Device: "soft0", RunDir: file}, soft.Provider{}); err == nil || tr != nil {
+			t.Fatalf("Open with a file as its run directory: %v, %v", tr, err)
+		}
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d files open, %d before", after, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// TestReleaseWithoutConnections: an order that is taken back leaves a process without
+// connections with what is published then, not with what was when it began.
+func TestReleaseWithoutConnections(t *testing.T) {
+	dir := t.TempDir()
+	if err := control.Publish(dir, "w", control.Settings{Size: bytesPtr(7)}); err != nil {
+		t.Fatal(err)
+	}
+	tr := openSoft(t, Options{Workload: "w", RunDir: dir}, soft.Provider{})
+	if s := tr.Describe().Settings; s == nil || *s.Size != 7 {
+		t.Fatalf("settings %+v", s)
+	}
+	order := control.Order{ID: "a", Generation: 1, Workload: "w", Settings: &control.Settings{Size: bytesPtr(9)}, Open: true}
+	if _, err := tr.Order(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Unpublish(dir, "w"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := tr.Order(t.Context(), control.Order{ID: "b", Generation: 2, Workload: "w", Open: true})
+	if err != nil || res.Process.Settings != nil || res.Process.Hint.Level != control.LevelNone {
+		t.Errorf("after the release: %+v, hint %+v, %v", res.Process.Settings, res.Process.Hint, err)
 	}
 }
