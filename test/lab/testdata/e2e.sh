@@ -96,6 +96,6 @@ kill -INT $client; wait $client; check "the client's exit code" 0 $?
 kill -INT $server; wait $server; check "the server's exit code" 0 $?
 check "queue pairs left" "" "$(rdma res show qp | grep 'type RC')"
 rdmatune experiments list > "$OUT/experiments.log" 2>&1; check "experiments' exit code" 0 $?
-check "experiments, newest first" "destroy done, apply done, apply done, bench done" \
+check "experiments, newest first" "destroy done, apply done, apply done, bench interrupted" \
 	"$(awk 'NR > 1 { printf "%s%s %s", sep, $4, $6; sep = ", " }' "$OUT/experiments.log")"
 exit $failed
