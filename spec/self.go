@@ -95,4 +95,3 @@ func object(m map[string]cty.Value) cty.Value {
 	}
 	return cty.ObjectVal(m)
 }
-

@@ -349,4 +349,3 @@ func (o *options) measure(ctx context.Context, b *benchFlags, client func(contex
 	}
 	return runErr
 }
-
