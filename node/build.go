@@ -105,6 +105,11 @@ func (b *builder) system() {
 
 // processors writes the CPUs, their topology and their cpufreq policies.
 func (b *builder) processors() {
+	if b.policy.driver == "intel_pstate" {
+		b.put(cpuDir+"/intel_pstate", map[string]string{"no_turbo": "0"})
+	} else {
+		b.put(cpuDir+"/cpufreq", map[string]string{"boost": "1"})
+	}
 	for id, cpus := range b.nodes {
 		for _, cpu := range cpus.List() {
 			core := cpu % b.sibling
@@ -144,6 +149,10 @@ func (b *builder) cpufreq(dir, covers string) {
 	})
 	if p.base != 0 {
 		b.readOnly(dir, map[string]string{"base_frequency": strconv.Itoa(p.base)})
+	}
+	if p.driver == "intel_pstate" {
+		b.readOnly(dir, map[string]string{"energy_performance_available_preferences": "default performance balance_performance balance_power power"})
+		b.put(dir, map[string]string{"energy_performance_preference": "balance_performance"})
 	}
 	if len(p.table) > 0 {
 		words := ""

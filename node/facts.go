@@ -96,4 +96,6 @@ type Policy struct {
 	// any value in the range is accepted.
 	AvailableKHz []int64  `json:"available_khz"`
 	Governors    []string `json:"governors"`
+	// EnergyPreferences are those offered; nil where the driver has none.
+	EnergyPreferences []string `json:"energy_preferences"`
 }

@@ -21,7 +21,7 @@ type kernel struct{}
 
 var (
 	irqFile     = regexp.MustCompile(`^proc/irq/[0-9]+/(smp_affinity|effective_affinity)(_list)?$`)
-	cpufreqFile = regexp.MustCompile(`^sys/devices/system/cpu/(cpufreq/policy[0-9]+|cpu[0-9]+/cpufreq)/(scaling_governor|scaling_min_freq|scaling_max_freq)$`)
+	cpufreqFile = regexp.MustCompile(`^sys/devices/system/cpu/(cpufreq/policy[0-9]+|cpu[0-9]+/cpufreq)/(scaling_governor|scaling_min_freq|scaling_max_freq|energy_performance_preference)$`)
 	statusFile  = regexp.MustCompile(`^proc/[0-9]+/(task/[0-9]+/)?status$`)
 )
 
@@ -48,6 +48,11 @@ func (kernel) Read(v sysfs.View, name string) ([]byte, bool, error) {
 	switch {
 	case irqFile.MatchString(name):
 		return readIRQ(v, name)
+	case strings.HasSuffix(name, "/energy_performance_preference"):
+		// intel_pstate's performance governor fixes the preference.
+		if g, ok := text(v, path.Dir(name)+"/scaling_governor"); ok && g == "performance" {
+			return line("performance"), true, nil
+		}
 	case cpufreqFile.MatchString(name) && !strings.HasSuffix(name, "governor"):
 		return readLimit(v, name)
 	case statusFile.MatchString(name):
@@ -143,6 +148,16 @@ func writeCpufreq(v sysfs.View, name, value string) ([]byte, error) {
 	dir := path.Dir(name)
 	if cpus, ok := text(v, dir+"/affected_cpus"); ok && cpus == "" {
 		return nil, syscall.EBUSY
+	}
+	if strings.HasSuffix(name, "preference") {
+		offered, _ := text(v, dir+"/energy_performance_available_preferences")
+		switch g, ok := text(v, dir+"/scaling_governor"); {
+		case !slices.Contains(strings.Fields(offered), value):
+			return nil, syscall.EINVAL
+		case ok && g == "performance":
+			return nil, syscall.EBUSY
+		}
+		return line(value), nil
 	}
 	if !strings.HasSuffix(name, "governor") {
 		if _, err := strconv.ParseUint(value, 10, 32); err != nil {

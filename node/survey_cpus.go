@@ -201,6 +201,9 @@ func (s *survey) cpufreq() {
 		if g := s.text(path+"governors", dir+"scaling_available_governors"); g != nil {
 			fact.Governors = strings.Fields(*g)
 		}
+		if file := dir + "energy_performance_available_preferences"; s.fs.Exists(file) {
+			fact.EnergyPreferences = strings.Fields(s.optional(file))
+		}
 		fact.AvailableKHz = s.frequencies(path+"available_khz", dir+"scaling_available_frequencies")
 		s.facts.Cpufreq = append(s.facts.Cpufreq, fact)
 	}

@@ -38,6 +38,10 @@ const (
 	Governor ID = "frequency_lock.governor"
 	MinKHz   ID = "frequency_lock.min_khz"
 	MaxKHz   ID = "frequency_lock.max_khz"
+	// Of a policy, of the machine (target "turbo"), and of a CPU (target "cpu3").
+	EnergyPreference ID = "frequency_lock.energy_preference"
+	Turbo            ID = "frequency_lock.turbo"
+	CStateLatency    ID = "frequency_lock.cstate_max_latency"
 
 	IRQCPUs ID = "irq_affinity.cpus"
 

@@ -56,6 +56,16 @@ func (r *resolver) frequency(w *Want, _ *node.RDMA) {
 		}
 		faults[*bad].cpus = faults[*bad].cpus.Union(own)
 	}
+	if turbo, ok := r.in.values["frequency_lock.turbo"]; ok {
+		w.Targets = append(w.Targets, TargetWant{Name: "turbo", Settings: []Setting{{
+			Setting: param.Setting{ID: param.Turbo, Value: param.Bool(turbo.True())}, Range: r.place("frequency_lock.turbo")}}})
+	}
+	if limit := r.text("frequency_lock.cstate_max_latency"); limit != "" {
+		for _, c := range cores.Intersection(set(r.facts.CPUs.Online)).List() {
+			w.Targets = append(w.Targets, TargetWant{Name: fmt.Sprintf("cpu%d", c), Settings: []Setting{{
+				Setting: param.Setting{ID: param.CStateLatency, Value: param.Text(limit)}, Range: r.place("frequency_lock.cstate_max_latency")}}})
+		}
+	}
 	for _, f := range order {
 		r.errorAt(f.rng, f.summary, "CPU %s %s Found on the node, under /sys/devices/system/cpu/cpufreq/%s: %s.",
 			cpulist.Format(faults[f].cpus), f.detail, faults[f].policy, f.evidence)
@@ -119,6 +129,18 @@ func (r *resolver) policy(p node.Policy) (TargetWant, *fault) {
 				"scaling_available_governors = " + strings.Join(p.Governors, " ")}
 		}
 		t.Settings = append(t.Settings, Setting{Setting: param.Setting{ID: param.Governor, Value: param.Text(g)}, Range: rng})
+	}
+	if e := r.text("frequency_lock.energy_preference"); e != "" {
+		rng := r.place("frequency_lock.energy_preference")
+		if len(p.EnergyPreferences) > 0 && !slices.Contains(p.EnergyPreferences, e) {
+			return TargetWant{}, &fault{rng, "No such energy preference", fmt.Sprintf("has no energy preference %q%s.", e, suggest(e, p.EnergyPreferences)),
+				"energy_performance_available_preferences = " + strings.Join(p.EnergyPreferences, " ")}
+		}
+		if g := r.text("frequency_lock.governor"); g == "performance" && e != "performance" && deref(p.Driver) == "intel_pstate" {
+			return TargetWant{}, &fault{rng, "Energy preference fixed by the governor", fmt.Sprintf("cannot have the energy preference %q under the governor performance, which fixes it to performance.", e),
+				"scaling_driver = intel_pstate"}
+		}
+		t.Settings = append(t.Settings, Setting{Setting: param.Setting{ID: param.EnergyPreference, Value: param.Text(e)}, Range: rng})
 	}
 	for _, id := range []param.ID{param.MinKHz, param.MaxKHz} {
 		t.Settings = append(t.Settings, Setting{Setting: param.Setting{ID: id, Value: param.Int(*khz)}, Range: rng})

@@ -77,9 +77,9 @@ var workloadBlock = &block{
 				{name: "frequency", required: true, value: frequency, typ: "frequency, `\"base\"`, `\"max\"`, `\"min\"`", doc: "As in \"2600MHz\", or \"base\", \"max\", \"min\"."},
 				{name: "cpus", value: cpuList, typ: "CPU list", def: "those of `cpu_pinning`", doc: "CPUs whose cores are locked; by default cpu_pinning's."},
 				{name: "governor", value: textValue, typ: "string", def: "left alone", doc: "cpufreq governor."},
-				{name: "energy_preference", value: textValue, later: laterVersion},
-				{name: "turbo", value: boolValue, later: laterVersion},
-				{name: "cstate_max_latency", value: textValue, later: laterVersion},
+				{name: "energy_preference", value: textValue, typ: "string", def: "left alone", doc: "Energy performance preference; the governor `performance` fixes it."},
+				{name: "turbo", value: boolValue, typ: "bool", def: "left alone", doc: "Turbo frequencies, of all CPUs of the machine."},
+				{name: "cstate_max_latency", value: latency, typ: "duration", def: "left alone", doc: "Longest wake-up from idle of the locked CPUs; `\"0us\"` allows no idle state."},
 			},
 		},
 		{

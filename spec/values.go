@@ -185,6 +185,21 @@ func duration(v cty.Value) (cty.Value, string, error) {
 	return cty.NumberIntVal(d.Milliseconds()), "", nil
 }
 
+// latency is a duration in whole microseconds, in the form that the driver reads back.
+func latency(v cty.Value) (cty.Value, string, error) {
+	if v.Type() != cty.String {
+		return v, "", fmt.Errorf("a duration such as \"2us\" is required, found %s", describe(v))
+	}
+	d, err := param.ParseDuration(v.AsString())
+	if err == nil && d > time.Second {
+		err = fmt.Errorf("%s is out of range; at most 1s is allowed", v.AsString())
+	}
+	if err != nil {
+		return v, "", err
+	}
+	return cty.StringVal(fmt.Sprintf("%dus", d.Microseconds())), "", nil
+}
+
 // integer returns v as an integer within [low, high].
 func integer(v cty.Value, low, high int64) (int64, error) {
 	f := v.AsBigFloat()

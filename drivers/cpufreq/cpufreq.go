@@ -1,5 +1,6 @@
-// Package cpufreq is the driver of frequency limits: the governor and the lower and
-// upper limit of cpufreq policies (Documentation/admin-guide/pm/cpufreq.rst).
+// Package cpufreq is the driver of a CPU's clock: the governor, the limits and the
+// energy preference of cpufreq policies (Documentation/admin-guide/pm/cpufreq.rst),
+// the machine's turbo switch, and how deep a CPU may sleep.
 package cpufreq
 
 import (
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 )
 
 // Driver implements drivers.Driver for param.Frequency. A target is a policy
-// ("policy3").
+// ("policy3"), a CPU ("cpu3") or the machine's "turbo".
 type Driver struct{ fs sysfs.FS }
 
 // New returns the driver for the tree f.
@@ -33,7 +35,13 @@ var files = map[param.ID]string{
 	param.Governor: "scaling_governor",
 	param.MinKHz:   "scaling_min_freq",
 	param.MaxKHz:   "scaling_max_freq",
+
+	param.EnergyPreference: "energy_performance_preference",
 }
+
+// ids are the parameters of a policy in the order in which they are written: a
+// governor can fix the energy preference.
+var ids = []param.ID{param.Governor, param.MinKHz, param.MaxKHz, param.EnergyPreference}
 
 // Kind implements drivers.Driver.
 func (d *Driver) Kind() param.Kind { return param.Frequency }
@@ -41,10 +49,23 @@ func (d *Driver) Kind() param.Kind { return param.Frequency }
 // Discover implements drivers.Driver.
 func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
 	policies := cpupolicy.List(d.fs)
-	if len(policies) == 0 {
+	targets := []param.Target{}
+	for _, name := range s.Targets {
+		if strings.HasPrefix(name, "policy") {
+			continue
+		}
+		k, err := d.findKnob(name)
+		switch {
+		case errors.Is(err, drivers.ErrUnavailable):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		targets = append(targets, k.target())
+	}
+	if len(policies) == 0 && len(targets) == 0 {
 		return nil, fmt.Errorf("cpufreq: %w", drivers.ErrUnavailable)
 	}
-	targets := []param.Target{}
 	for _, p := range policies {
 		if slices.Contains(s.Targets, p.Name) {
 			targets = append(targets, d.target(p))
@@ -80,6 +101,16 @@ func (d *Driver) policy(t param.Target) (cpupolicy.Policy, error) {
 
 // Read implements drivers.Driver.
 func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
+	if !strings.HasPrefix(t.Name, "policy") {
+		k, err := d.findKnob(t.Name)
+		if errors.Is(err, drivers.ErrUnavailable) {
+			return nil, fmt.Errorf("%s: %w", t.Name, drivers.ErrGone)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return d.readKnob(k), nil
+	}
 	p, err := d.policy(t)
 	if err != nil {
 		return nil, err
@@ -88,9 +119,14 @@ func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error
 }
 
 func (d *Driver) read(p cpupolicy.Policy) []param.Setting {
-	settings := make([]param.Setting, 0, len(files))
-	for _, id := range []param.ID{param.Governor, param.MinKHz, param.MaxKHz} {
-		settings = append(settings, param.Setting{ID: id, Value: d.value(p, id)})
+	settings := make([]param.Setting, 0, len(ids))
+	for _, id := range ids {
+		s := param.Setting{ID: id, Value: d.value(p, id)}
+		if id == param.EnergyPreference && !d.fs.Exists(p.Dir+"/"+files[id]) {
+			s.Fixed, s.Note = true, "not available here: the cpufreq driver has no energy preference"
+			s.Value = param.Unknown(s.Note)
+		}
+		settings = append(settings, s)
 	}
 	return settings
 }
@@ -109,7 +145,7 @@ func (d *Driver) value(p cpupolicy.Policy, id param.ID) param.Value {
 		return param.Absent()
 	case len(text) > 0 && text[0] == '<':
 		return param.Unknown(files[id] + " is " + strconv.Quote(text))
-	case id == param.Governor:
+	case id == param.Governor, id == param.EnergyPreference:
 		return param.Text(text)
 	}
 	khz, err := strconv.ParseInt(text, 10, 64)
@@ -122,6 +158,9 @@ func (d *Driver) value(p cpupolicy.Policy, id param.ID) param.Value {
 // Apply implements drivers.Driver. What o wants beside the changes is held as well:
 // moving one limit can bring back a request for the other that it had hidden.
 func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, o param.Order) ([]param.Setting, error) {
+	if !strings.HasPrefix(t.Name, "policy") {
+		return d.applyKnob(t, cs)
+	}
 	p, err := d.policy(t)
 	if err != nil {
 		return nil, err
@@ -191,7 +230,7 @@ func (d *Driver) settle(ctx context.Context, p cpupolicy.Policy, wanted map[para
 // writable reports whether v is a value that the kernel can be given. The value of
 // a policy that had none cannot be put back.
 func writable(id param.ID, v param.Value) bool {
-	if id == param.Governor {
+	if id == param.Governor || id == param.EnergyPreference {
 		text, ok := v.AsText()
 		return ok && text != ""
 	}
@@ -203,13 +242,13 @@ func writable(id param.ID, v param.Value) bool {
 // lower never passes the upper, which kernels before 5.4 refuse: the upper first
 // when it rises, the lower first otherwise.
 func (d *Driver) order(p cpupolicy.Policy, wanted map[param.ID]param.Value) []param.ID {
-	ids := []param.ID{param.Governor, param.MinKHz, param.MaxKHz}
+	order := slices.Clone(ids)
 	if upper, ok := wanted[param.MaxKHz].AsInt(); ok {
 		if now, ok := d.value(p, param.MaxKHz).AsInt(); ok && upper > now {
-			ids = []param.ID{param.Governor, param.MaxKHz, param.MinKHz}
+			order[1], order[2] = order[2], order[1]
 		}
 	}
-	return slices.DeleteFunc(ids, func(id param.ID) bool { _, ok := wanted[id]; return !ok })
+	return slices.DeleteFunc(order, func(id param.ID) bool { _, ok := wanted[id]; return !ok })
 }
 
 // write writes one value unless it is in force.
@@ -221,6 +260,8 @@ func (d *Driver) write(p cpupolicy.Policy, id param.ID, v param.Value) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, syscall.EBUSY) && id == param.EnergyPreference:
+		return fmt.Errorf("%s: set %s to %s: the governor %s fixes it: %w", p.Name, files[id], v, d.value(p, param.Governor), err)
 	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.ENODEV):
 		return fmt.Errorf("%s: set %s to %s: its CPUs are offline: %w", p.Name, files[id], v, err)
 	case errors.Is(err, syscall.EINVAL) && id == param.Governor:

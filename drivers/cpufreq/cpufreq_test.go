@@ -24,6 +24,9 @@ func change(id param.ID, v param.Value) param.Change { return param.Change{ID: i
 func show(settings []param.Setting) string {
 	var s []string
 	for _, set := range settings {
+		if set.Fixed {
+			continue // not offered here
+		}
 		text := set.Value.String()
 		if !set.Value.IsKnown() {
 			text = "? " + set.Value.Reason()

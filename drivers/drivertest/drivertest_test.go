@@ -55,8 +55,11 @@ func faulty[D any](n *node.Node, d **D, make func(sysfs.FS) *D) func(*sysfs.Faul
 
 func TestCPUFreq(t *testing.T) {
 	lock := func(_ param.Target, s param.Setting) (param.Value, bool) {
-		if s.ID == param.Governor {
+		switch s.ID {
+		case param.Governor:
 			return param.Text("performance"), true
+		case param.EnergyPreference:
+			return param.Value{}, false
 		}
 		return param.Int(2_600_000), true
 	}

@@ -127,6 +127,9 @@ func anotherLimit(p node.Policy, s param.Setting) (param.Value, bool) {
 		}
 		return param.Value{}, false
 	}
+	if s.ID == param.EnergyPreference {
+		return param.Value{}, false // a governor may fix it
+	}
 	if len(p.AvailableKHz) > 2 {
 		return param.Int(p.AvailableKHz[1]), true
 	}

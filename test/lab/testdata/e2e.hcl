@@ -10,6 +10,8 @@ workload "bench" {
   frequency_lock {
     frequency = "2200MHz"
     governor  = "performance"
+
+    cstate_max_latency = "2us"
   }
 
   irq_affinity {

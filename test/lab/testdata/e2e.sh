@@ -24,6 +24,7 @@ until_true() { # WHAT COMMAND... : for at most two minutes
 freq=/sys/devices/system/cpu/cpufreq/policy2
 irqs=$(ls /sys/class/net/eth1/device/msi_irqs)
 masks() { for i in $irqs; do cat /proc/irq/$i/smp_affinity_list; done | xargs; }
+idle() { cat /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us; }
 limits() { echo $(cat $freq/scaling_governor $freq/scaling_min_freq $freq/scaling_max_freq); }
 usecs() { ethtool -c eth1 | awk '/^rx-usecs:/ { print $2 }'; }
 threads() { for t in /proc/$1/task/*; do taskset -pc "${t##*/}" | sed 's/.*: //'; done | sort -u | xargs; }
@@ -61,6 +62,7 @@ mark 241
 
 check "both processes' threads" "0,2 / 0,2" "$(threads $server) / $(threads $client)"
 check "cpufreq" "performance 2200000 2200000" "$(limits)"
+check "idle states" 2 "$(idle)"
 check "interrupts" "3 3 3" "$(masks)"
 check "rx-usecs" 0 "$(usecs)"
 kill -0 $client || die "the client ended early"
@@ -85,6 +87,7 @@ check "queue pairs stayed" "$after_qpns / $after_server_qpns" "$(qpns rxe1) / $(
 
 rdmatune destroy --auto-approve > "$OUT/destroy.log" 2>&1; check "destroy's exit code" 0 $?
 check "cpufreq again" "$before_limits" "$(limits)"
+check "idle states again" 0 "$(idle)"
 check "interrupts again" "$before_masks" "$(masks)"
 check "rx-usecs again" "$before_usecs" "$(usecs)"
 kill -0 $client || die "the client ended early"
