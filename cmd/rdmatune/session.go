@@ -89,11 +89,17 @@ func (o *options) open(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 	}
+	s.wire()
+	return s, nil
+}
+
+// wire makes the drivers of the session's node, as it is now.
+func (s *session) wire() {
+	n := s.node
 	s.drivers = drivers.NewSet(
 		pinning.New(n, s.named), cpufreq.New(n.FS()), irq.New(n.FS()), coalesce.New(n),
 		control.NewDriver(n.RunDir(), n.Procs().Matches),
 	)
-	return s, nil
 }
 
 // adopt shows the transports of a node that is not this machine as its processes.
