@@ -13,7 +13,9 @@ type Facts struct {
 	RDMA          []RDMA   `json:"rdma"`
 	Netdevs       []Netdev `json:"netdevs"`
 	GPUs          []GPU    `json:"gpus"`
-	Cpufreq       []Policy `json:"cpufreq"` // empty: no cpufreq on this node
+	// PState is intel_pstate's limits for all CPUs; nil where that driver is not in charge.
+	PState  *PState  `json:"intel_pstate,omitempty"`
+	Cpufreq []Policy `json:"cpufreq"` // empty: no cpufreq on this node
 
 	// Simulated is true for a built-in node: nothing measured there says anything of hardware.
 	Simulated bool `json:"simulated"`
@@ -54,7 +56,11 @@ type RDMA struct {
 	Firmware  *string  `json:"firmware"`
 	LinkLayer *string  `json:"link_layer"`
 	State     *string  `json:"state"` // of port 1: ACTIVE, DOWN, INIT
-	IRQs      []IRQ    `json:"irqs"`
+	// PhysFn is the physical function when the device is a virtual one; nil when not.
+	PhysFn *string `json:"physfn,omitempty"`
+	// VFs counts the virtual functions of the device's function; nil when it has no SR-IOV.
+	VFs  *int  `json:"vfs,omitempty"`
+	IRQs []IRQ `json:"irqs"`
 }
 
 // IRQ is one interrupt vector of a device.
@@ -79,6 +85,12 @@ type GPU struct {
 	PCI       string  `json:"pci"`
 	NUMANode  *int    `json:"numa_node"`
 	LocalCPUs *string `json:"local_cpus"`
+}
+
+// PState is what intel_pstate limits all CPUs to, beside their policies.
+type PState struct {
+	NoTurbo    *bool `json:"no_turbo"`
+	MaxPerfPct *int  `json:"max_perf_pct"` // percent of the highest frequency
 }
 
 // Policy is one cpufreq policy. Frequencies are kHz.

@@ -207,6 +207,15 @@ func (s *survey) cpufreq() {
 		fact.AvailableKHz = s.frequencies(path+"available_khz", dir+"scaling_available_frequencies")
 		s.facts.Cpufreq = append(s.facts.Cpufreq, fact)
 	}
+	if dir := cpuDir + "/intel_pstate"; s.fs.IsDir(dir) {
+		s.facts.PState = &PState{}
+		if n, err := s.fs.ReadInt(dir + "/no_turbo"); err == nil {
+			s.facts.PState.NoTurbo = new(n == 1)
+		}
+		if n, err := s.fs.ReadInt(dir + "/max_perf_pct"); err == nil && n >= 0 && n <= 100 {
+			s.facts.PState.MaxPerfPct = new(int(n))
+		}
+	}
 	if len(s.facts.Cpufreq) == 0 {
 		s.why("cpufreq", "this node has no cpufreq: a hypervisor or the firmware sets the clock")
 	}

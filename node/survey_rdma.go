@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
+	"github.com/rdmatune/rdmatune/internal/pci"
 )
 
 const (
@@ -59,6 +60,12 @@ func (s *survey) rdmaDevice(name string) RDMA {
 	d.PCI = &function
 	d.NUMANode = s.numaNode(path+"numa_node", function)
 	d.LocalCPUs = s.localCPUs(path+"local_cpus", function, d.NUMANode)
+	if parent, err := s.fs.Realpath(s.functionDir(function) + "/physfn"); err == nil {
+		d.PhysFn = new(pci.OfPath(parent))
+	}
+	if n, err := s.fs.ReadInt(s.functionDir(function) + "/sriov_numvfs"); err == nil && n >= 0 && n <= 1<<16 {
+		d.VFs = new(int(n))
+	}
 	d.IRQs = []IRQ{}
 	for _, f := range s.functions(function, d.Netdevs) {
 		d.IRQs = append(d.IRQs, s.irqs(path+"irqs", f, d.Driver)...)

@@ -121,6 +121,10 @@ func (r *resolver) policy(p node.Policy) (TargetWant, *fault) {
 		return TargetWant{}, &fault{rng, "Frequency not available", fmt.Sprintf("cannot hold %s; the nearest that it can is %s.", mhz(khz), mhz(&near)),
 			"scaling_available_frequencies = " + strings.Trim(fmt.Sprint(p.AvailableKHz), "[]")}
 	}
+	if ps := r.facts.PState; ps != nil && ps.MaxPerfPct != nil && p.HardwareMaxKHz != nil && *khz > *p.HardwareMaxKHz/100*int64(*ps.MaxPerfPct) {
+		r.warnAt(rng, "A second limit below the lock", "intel_pstate limits all CPUs to %d%% of their highest frequency, which is below %s: the policies will say that they are locked, and run slower. Found on the node: /sys/devices/system/cpu/intel_pstate/max_perf_pct = %d.",
+			*ps.MaxPerfPct, mhz(khz), *ps.MaxPerfPct)
+	}
 	t := TargetWant{Name: p.Policy}
 	if g := r.text("frequency_lock.governor"); g != "" {
 		rng := r.place("frequency_lock.governor")

@@ -3,11 +3,14 @@ package spec
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/node"
 )
 
 // load reads text as a spec file and, when it loads, resolves it.
@@ -110,4 +113,50 @@ func FuzzLoad(f *testing.F) {
 	f.Add("workload \"w\" {\n  for_each = { a = node.rdma[\"odd0\"].local_cpus }\n  hint { size = each.value }\n}\n")
 	f.Add("variable \"v\" {\n  type = list(number)\n  default = [1]\n}\n")
 	f.Fuzz(func(t *testing.T, text string) { load(t, text) })
+}
+
+// TestWarnings: what is allowed and works against its purpose is said, by facts that
+// few machines have.
+func TestWarnings(t *testing.T) {
+	text := `workload "w" {
+  device = "mlx5_0"
+  frequency_lock {
+    cpus      = "0"
+    frequency = "3000MHz"
+  }
+  hint { size = 8 }
+}
+`
+	name := filepath.Join(t.TempDir(), "node.hcl")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, diags := Load(name, Options{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	sixty, all, two, pf := 60, 100, 2, "0000:18:00.0"
+	for summary, change := range map[string]func(*node.Facts){
+		"A second limit below the lock": func(f *node.Facts) { f.PState = &node.PState{MaxPerfPct: &sixty} },
+		"Hint on a virtual function":    func(f *node.Facts) { f.RDMA[0].PhysFn = &pf },
+		"Hint on a shared NIC":          func(f *node.Facts) { f.RDMA[0].VFs = &two },
+		"Hint on a virtual machine":     func(f *node.Facts) { f.Virtualised = &pf },
+		"": func(f *node.Facts) {
+			zero := 0
+			f.PState, f.RDMA[0].VFs = &node.PState{MaxPerfPct: &all}, &zero
+		},
+	} {
+		f := testFacts()
+		change(f)
+		_, diags := s.Resolve(f)
+		var got []string
+		for _, d := range diags {
+			if d.Summary != "Hint without base tuning" {
+				got = append(got, d.Summary)
+			}
+		}
+		if want := []string{summary}; !slices.Equal(got, want) && (summary != "" || len(got) != 0) {
+			t.Errorf("%q: %q", summary, got)
+		}
+	}
 }

@@ -340,6 +340,12 @@ func (r *resolver) advise(w Workload, dev *node.RDMA) {
 	if v := deref(r.facts.Virtualised); v != "" {
 		r.warnAt(r.place("hint.size"), "Hint on a virtual machine", "This node runs under %s. A hypervisor or a passed-through NIC may accept the profile and not act on it: only a measurement shows whether it has an effect.", v)
 	}
+	if dev != nil && dev.PhysFn != nil {
+		r.warnAt(r.place("hint.size"), "Hint on a virtual function", "%s is a virtual function of %s. The hypervisor's side or the firmware may accept the profile and not act on it: only a measurement shows whether it has an effect.", dev.Name, *dev.PhysFn)
+	}
+	if dev != nil && dev.VFs != nil && *dev.VFs > 0 {
+		r.warnAt(r.place("hint.size"), "Hint on a shared NIC", "%s has %d virtual functions: others use the NIC as well, and its queues are not this workload's alone. A hint of 0 may serve better.", dev.Name, *dev.VFs)
+	}
 	if r.has("coalescing") && dev != nil && dev.PCI != nil && slices.Contains([]string{"mlx5_core", "mlx4_core", "irdma", "bnxt_re", "efa"}, deref(dev.Driver)) {
 		r.warnAt(r.in.workload.body.blocks["coalescing"].rng, "Coalescing does not reach userspace queue pairs",
 			"On %s (%s) these settings govern the network device's own channels: TCP bootstrap and storage, not the verbs queue pairs of %q.", dev.Name, *dev.Driver, w.Address)
