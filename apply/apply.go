@@ -142,7 +142,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 		return a.result, a.commitQuietly(doc)
 	}
 	r.Experiment.Workload = workloads(a.targets)
-	if err := r.DB.Begin(ctx, r.Experiment); err != nil {
+	if err := r.DB.Begin(context.WithoutCancel(ctx), r.Experiment); err != nil {
 		return a.result, fmt.Errorf("%w: %w", ErrNothingChanged, err)
 	}
 	a.event(Event{Step: Opened})

@@ -61,7 +61,9 @@ func (a *run) close(ctx context.Context, fatal error) error {
 	e.Duration = time.Since(a.began)
 	e.Status = experiment.Done
 	switch {
-	case len(a.result.RolledBack) > 0:
+	case fatal == nil && a.result.Interrupted:
+		e.Status = experiment.Interrupted
+	case len(a.result.RolledBack) > 0 && len(a.result.Unrestored) == 0:
 		e.Status = experiment.RolledBack
 	case fatal != nil || a.result.ExitCode() != ExitDone:
 		e.Status = experiment.Failed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
@@ -46,6 +47,8 @@ func (a *run) undoHints(ctx context.Context, workload string, hints []*target) {
 		return
 	}
 	a.plan.Generations[workload] = back
+	// What processes fall back to is put back before they are told to fall back.
+	slices.Reverse(hints)
 	for _, t := range hints {
 		t.order.Generation, t.order.Force = back.Counter, true
 		t.order.Want = oldSettings(t)

@@ -85,6 +85,9 @@ func openCaptured(ref, stateDir string) (*Node, error) {
 		return nil, fmt.Errorf("node %s: %w (a node is local, sim:%s, or a captured directory or .tar.gz)",
 			ref, err, strings.Join(simulatedNames(), ", sim:"))
 	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("node %s: neither a directory nor a regular file", ref)
+	}
 	n := atRest(ref, Captured, full, stateDir)
 	open := sysfs.OpenArchive
 	if info.IsDir() {

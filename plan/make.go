@@ -192,7 +192,8 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 		m.note(&m.plan.Pending, w.Address, t.Kind, t.Name, "%s -> %s: %s", attr(want.ID)+" "+param.Format(want.ID, have.Value), param.Format(want.ID, want.Value), have.Deferred)
 		return
 	}
-	if e != nil && e.Written == want.Value {
+	// What an interrupted apply or destroy may have written is not somebody else's.
+	if e != nil && e.Written == want.Value && (e.Maybe == nil || *e.Maybe != have.Value) {
 		c.Drift, c.Reason = true, "drift"
 	}
 	m.plan.Changes = append(m.plan.Changes, c)

@@ -432,6 +432,40 @@ state irq_affinity x/4 cpus original 0-3 written 1 [a]
 Plan: 0 to change, 0 to replace, 1 to restore.
 state irq_affinity x/0 cpus original 0-3 written 1 [a]
 `},
+		{"what an interrupted destroy may have put back is no drift",
+			func() Input {
+				e := entry(irq0, param.IRQCPUs, "", param.Text("0-3"), param.Text("1"), a)
+				v := param.Text("0-3")
+				e.Maybe = &v
+				return input(document(e), workload(a, irqWant("1", "x/0"))).found(a, param.IRQ, irqFound("x/0", "0-3"))
+			}(),
+			`rdmatune will perform the following actions, in this order:
+
+  # workload.a.irq_affinity["x/0"] (mlx5_compx/0) will be updated in-place (n.hcl:2,3)
+  ~ ["x/0"] cpus 0-3 -> 1
+
+Plan: 1 to change, 0 to replace, 0 to restore.
+state irq_affinity x/0 cpus original 0-3 written 1 [a]
+`},
+		{"a process that does not answer keeps its originals, its connections' too",
+			func() Input {
+				in := input(document(entry(transport, param.HintSize, "", param.Absent(), param.Int(4096), a),
+					entry(transport, param.HintSize, "1", param.Absent(), param.Int(4096), a)))
+				silent := hintFound("20", param.Absent())
+				for i := range silent.Settings {
+					silent.Settings[i].Value = param.Unknown("no answer")
+				}
+				in.Remembered = []param.Observed{silent}
+				return in
+			}(),
+			`Not observable:
+  workload.a.hint["20"]: its original is kept: the value is not observable
+  workload.a.hint["20"]: its original is kept: the value is not observable (no answer)
+
+No changes. What is managed but not observable is left as it is.
+state hint 20 size original (unset) written 4096 [a]
+state hint 20 size1 original (unset) written 4096 [a]
+`},
 		{"an unset original is not written back to the kernel",
 			func() Input {
 				policy := param.Target{Kind: param.Frequency, Name: "policy0"}

@@ -44,6 +44,10 @@ func (m *maker) restore() {
 				have, has = found.Settings[i], true
 			}
 		}
+		if !has && there && unobservable(found) { // it does not answer: nothing says that this is gone
+			m.note(&m.plan.Unreadable, workload, e.Target.Kind, e.Target.Name, "its original is kept: the value is not observable")
+			continue
+		}
 		if !has { // the target, the thread or the connection is gone, and its original with it
 			drop[key] = true
 			continue
@@ -79,6 +83,11 @@ func (m *maker) restore() {
 			m.release(restored[t], t)
 		}
 	}
+}
+
+// unobservable reports whether a target's settings could not be read.
+func unobservable(found param.Observed) bool {
+	return slices.ContainsFunc(found.Settings, func(s param.Setting) bool { return !s.Value.IsKnown() && !s.Fixed })
 }
 
 func (m *maker) restoreTo(workload string, t param.Target, have param.Setting, to param.Value) {

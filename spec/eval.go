@@ -249,8 +249,35 @@ func (e *evaluator) local(name string) cty.Value {
 	e.path = append(e.path, "local."+name)
 	v := e.expr(attr.Expr, nil)
 	e.path = e.path[:len(e.path)-1]
+	if tooLarge(v) {
+		e.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value too large",
+			Detail: fmt.Sprintf("A local value has at most %d characters or elements.", maxValue), Subject: attr.Expr.Range().Ptr()})
+		v = cty.DynamicVal
+	}
 	e.localState[name], e.locals[name] = done, v
 	return v
+}
+
+// maxValue bounds a local value, so that a chain of them cannot double without end.
+const maxValue = 1 << 18
+
+func tooLarge(v cty.Value) bool {
+	switch {
+	case !v.IsKnown() || v.IsNull():
+		return false
+	case v.Type() == cty.String:
+		return len(v.AsString()) > maxValue
+	case v.CanIterateElements():
+		if v.LengthInt() > maxValue {
+			return true
+		}
+		for it := v.ElementIterator(); it.Next(); {
+			if _, e := it.Element(); tooLarge(e) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // expr evaluates an expression; in is nil outside a workload. On error it adds

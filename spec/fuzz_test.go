@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,13 @@ func TestHardInputs(t *testing.T) {
 		{"a long sum", "locals {\n  a = 1" + strings.Repeat("+1", 100_000) + "\n}\n", false},
 		{"deep nesting that does not end", "locals {\n  a = " + strings.Repeat("[", 2000) + "\n}\n", false},
 		{"a size that is infinite", "workload \"w\" {\n  hint { size = 1 / 0 }\n}\n", false},
+		{"a chain that doubles", "locals {\n  a0 = \"xxxxxxxxxxxxxxxx\"\n" + func() (s string) {
+			for i := range 60 {
+				s += fmt.Sprintf("  a%d = \"${local.a%d}${local.a%d}\"\n", i+1, i, i)
+			}
+			return s
+		}() + "}\n", false},
+		{"nested directives", "locals {\n  a = \"" + strings.Repeat("%{if true}", 100_000) + "\"\n}\n", false},
 		{"a huge range", "locals {\n  a = range(100000000)\n}\n", false},
 		{"a huge for_each", "workload \"w\" {\n  for_each = toset([for n in range(1000) : \"${n}-${floor(n / 7)}\"])\n  hint { size = 8 }\n}\n", true},
 		{"keys that are no keys", "workload \"w\" {\n  for_each = toset([\"a\\nb\"])\n}\n", false},

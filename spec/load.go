@@ -93,6 +93,7 @@ func Load(path string, o Options) (*Spec, hcl.Diagnostics) {
 			continue
 		}
 		if d := tooComplex(src, name); d != nil {
+			s.Files[name] = &hcl.File{Bytes: src}
 			diags = diags.Append(d)
 			continue
 		}
@@ -197,7 +198,7 @@ const (
 // tooComplex says that a file is nested too deeply or has too many operators.
 func tooComplex(src []byte, name string) *hcl.Diagnostic {
 	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // what is wrong with them is the parser's to say
-	depth, operators := 0, 0
+	depth, operators, directives := 0, 0, 0
 	for _, t := range tokens {
 		switch t.Type {
 		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp,
@@ -210,9 +211,12 @@ func tooComplex(src []byte, name string) *hcl.Diagnostic {
 			hclsyntax.TokenPercent, hclsyntax.TokenQuestion, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenDot:
 			operators++
 		}
-		if depth > maxNesting || operators > maxOperators {
+		if t.Type == hclsyntax.TokenTemplateControl {
+			directives++ // these nest by their words, not by their brackets
+		}
+		if depth > maxNesting || directives > maxNesting || operators > maxOperators {
 			return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too complex",
-				Detail:  fmt.Sprintf("A spec file is nested at most %d deep and has at most %d operators.", maxNesting, maxOperators),
+				Detail:  fmt.Sprintf("A spec file is nested at most %[1]d deep and has at most %[1]d template directives and %[2]d operators.", maxNesting, maxOperators),
 				Subject: t.Range.Ptr()}
 		}
 	}

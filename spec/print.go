@@ -10,12 +10,19 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
+// maxShown bounds the diagnostics that are written: beyond it, more do not help.
+const maxShown = 50
+
 // WriteDiagnostics writes diagnostics for a person, as wide as width: each with its
 // file, line and column, the source line, and the span underlined. files may be nil.
 // It is hcl's own text with what that leaves out: the column, and an underline where
 // there are no colours.
 func WriteDiagnostics(w io.Writer, files map[string]*hcl.File, diags hcl.Diagnostics, width uint, color bool) error {
-	for _, d := range diags {
+	for i, d := range diags {
+		if i == maxShown {
+			_, err := fmt.Fprintf(w, "And %d more.\n\n", len(diags)-i)
+			return err
+		}
 		var b bytes.Buffer
 		if err := hcl.NewDiagnosticTextWriter(&b, files, width, color).WriteDiagnostic(d); err != nil {
 			return err

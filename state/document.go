@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdmatune/rdmatune/param"
 )
@@ -221,11 +222,15 @@ func Load(dir string) (*Document, error) {
 
 // readFile reads a file of at most limit bytes.
 func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
+	// Without O_NONBLOCK, opening a pipe would wait for a writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", name))
+	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(b)) > limit {
 		err = fmt.Errorf("%s is larger than %d bytes", name, limit)

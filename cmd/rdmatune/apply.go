@@ -196,6 +196,10 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 	r := &apply.Runner{Drivers: s.drivers, StateDir: s.node.StateDir(), Experiment: s.describe(kind, p), Switches: s.switches}
 	if !p.plan.Empty() {
 		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {
+			err = fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
+			if a.asJSON {
+				return errors.Join(writeResult(apply.Result{}, p.plan, r.Experiment.ID, err), err)
+			}
 			return err
 		}
 		defer func() { err = errors.Join(err, r.DB.Close()) }()

@@ -43,7 +43,7 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 				return errors.New("--destroy restores everything: it takes no spec")
 			case force && !destroy:
 				return errors.New("--force is for --destroy")
-			case out != "":
+			case cmd.Flags().Changed("out"):
 				if err := checkOut(out); err != nil {
 					return err
 				}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,7 +81,17 @@ func checkOut(name string) error {
 	if strings.HasSuffix(name, ".hcl") {
 		return fmt.Errorf("--out %s: the name of a spec; give the plan another", name)
 	}
-	if st, err := os.Stat(name); err != nil || st.Size() == 0 {
+	st, err := os.Lstat(name)
+	switch {
+	case name == "":
+		return errors.New("--out: a file name is needed")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--out: %w", err)
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("--out %s: it is there and is no regular file", name)
+	case st.Size() == 0:
 		return nil
 	}
 	if saved, err := openSaved([]string{name}); saved == nil {
@@ -103,13 +115,26 @@ func openSaved(args []string) (*plan.Saved, error) {
 	}
 	defer f.Close()
 	saved, err := plan.LoadSaved(f)
-	if errors.Is(err, plan.ErrNotSaved) && !strings.HasSuffix(args[0], ".plan") {
+	if errors.Is(err, plan.ErrNotSaved) && !strings.HasSuffix(args[0], ".plan") && !cutShort(args[0]) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", args[0], err)
 	}
 	return saved, nil
+}
+
+// cutShort reports whether a file is empty or begins as a saved plan does and no spec
+// can: what is left of a plan that was not copied whole.
+func cutShort(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	first := make([]byte, 1)
+	n, err := f.Read(first)
+	return n == 0 && err == io.EOF || n == 1 && first[0] == '{'
 }
 
 // loadSaved loads the spec that a saved plan was made of, nil when it restores
