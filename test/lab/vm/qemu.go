@@ -26,7 +26,7 @@ func (m machine) boot(ctx context.Context, c *console, bootLimit, limit time.Dur
 	defer cancel(nil)
 	whole := time.AfterFunc(limit, func() { cancel(fmt.Errorf("not done after %v", limit)) })
 	defer whole.Stop()
-	start := time.AfterFunc(bootLimit, func() { cancel(fmt.Errorf("not up after %v", bootLimit)) })
+	start := time.AfterFunc(bootLimit, func() { cancel(fmt.Errorf("%w after %v", errNotUp, bootLimit)) })
 	defer start.Stop()
 	c.onReady = func() { start.Stop() }
 
