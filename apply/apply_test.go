@@ -504,7 +504,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 			}
 			cmd := exec.Command(os.Args[0], "-test.run=TestKilledAtEveryStep$")
-			cmd.Env = append(os.Environ(), "APPLY_TEST_DIR="+dir, "APPLY_TEST_TEXT="+tuned, fmt.Sprintf("APPLY_TEST_STEP=%d", step))
+			cmd.Env = append(os.Environ(), "APPLY_TEST_DIR="+dir, "TMPDIR="+t.TempDir(), "APPLY_TEST_TEXT="+tuned, fmt.Sprintf("APPLY_TEST_STEP=%d", step))
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if err == nil {

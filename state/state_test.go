@@ -233,7 +233,7 @@ func TestLock(t *testing.T) {
 	}
 	child := func() int {
 		cmd := exec.Command(os.Args[0], "-test.run=TestLock$")
-		cmd.Env = append(os.Environ(), "STATE_TEST_LOCK="+dir)
+		cmd.Env = append(os.Environ(), "STATE_TEST_LOCK="+dir, "TMPDIR="+t.TempDir())
 		err := cmd.Run()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
