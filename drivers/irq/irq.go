@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
@@ -164,7 +165,7 @@ func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _
 	}
 	for _, c := range cs {
 		if err = ctx.Err(); err == nil {
-			err = d.apply(t, n, c)
+			err = d.apply(ctx, t, n, c)
 		}
 		if err != nil {
 			break
@@ -177,7 +178,7 @@ func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _
 	return []param.Setting{now}, err
 }
 
-func (d *Driver) apply(t param.Target, n int, c param.Change) error {
+func (d *Driver) apply(ctx context.Context, t param.Target, n int, c param.Change) error {
 	list, ok := c.New.AsText()
 	set, err := cpulist.ParseKernel(list)
 	if c.ID != param.IRQCPUs || !ok || err != nil || set.IsEmpty() {
@@ -194,10 +195,31 @@ func (d *Driver) apply(t param.Target, n int, c param.Change) error {
 	if err := d.fs.WriteFile(interrupts.AffinityFile(n), cpulist.Format(set)); err != nil {
 		return fmt.Errorf("interrupt %s: set affinity to %s: %w", t.Name, cpulist.Format(set), d.explain(set, err))
 	}
-	if got := d.read(n).Value; got != canonical {
+	if got := d.settle(ctx, n, canonical); got != canonical {
 		return fmt.Errorf("interrupt %s: asked for CPUs %s, the kernel has %s", t.Name, canonical, got)
 	}
 	return nil
+}
+
+// settleTime bounds the wait for an affinity to read as written. While the kernel
+// moves a vector its file shows the affinity before, for as long as that CPU is held
+// up: milliseconds in a virtual machine.
+const settleTime = time.Second
+
+// settle waits until interrupt n is asked to go to want and returns where it is.
+func (d *Driver) settle(ctx context.Context, n int, want param.Value) param.Value {
+	deadline := time.Now().Add(settleTime)
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, settleTime/20) {
+		got := d.read(n).Value
+		if got == want || time.Now().After(deadline) {
+			return got
+		}
+		select {
+		case <-ctx.Done():
+			return got
+		case <-time.After(pause):
+		}
+	}
 }
 
 // explain adds what the kernel means by the errno of a refused affinity.

@@ -1,6 +1,7 @@
 package interrupts
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -115,5 +116,40 @@ func TestVectors(t *testing.T) {
 	}
 	if v := Vectors(listed.Open(t.TempDir(), nil), "0000:12:00.0", rows); len(v) != 0 {
 		t.Errorf("a function without interrupts has %v", v)
+	}
+}
+
+// While the kernel moves a vector, a read sees the affinity before, or nothing.
+func TestSettled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reads []string // the last one for ever
+		want  string
+	}{
+		"at rest":            {[]string{"3"}, "3"},
+		"one stale read":     {[]string{"2", "3"}, "3"},
+		"an empty read":      {[]string{"", "3"}, "3"},
+		"two empty reads":    {[]string{"", "", "3"}, "3"},
+		"stale in between":   {[]string{"3", "2", "3"}, "3"},
+		"an empty file":      {[]string{""}, ""},
+		"stale, then at 2-3": {[]string{"2", "", "2-3"}, "2-3"},
+	} {
+		reads := 0
+		got, err := settled(func() (string, error) {
+			reads++
+			return tc.reads[min(reads, len(tc.reads))-1], nil
+		})
+		if got != tc.want || err != nil || reads > settleReads {
+			t.Errorf("%s: %q, %v after %d reads, want %q", name, got, err, reads, tc.want)
+		}
+	}
+	gone := errors.New("gone")
+	reads := 0
+	if _, err := settled(func() (string, error) {
+		if reads++; reads > 1 {
+			return "", gone
+		}
+		return "3", nil
+	}); err != gone {
+		t.Errorf("a file that goes away: %v", err)
 	}
 }

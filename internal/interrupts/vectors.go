@@ -87,7 +87,7 @@ func AffinityFile(number int) string {
 // then; before, only a refused write tells.
 func Affinity(fs sysfs.FS, number int) (cpus cpulist.Set, managed bool, err error) {
 	file := AffinityFile(number)
-	text, err := fs.ReadString(file)
+	text, err := settled(func() (string, error) { return fs.ReadString(file) })
 	if err != nil {
 		return cpulist.New(), false, err
 	}
@@ -96,6 +96,26 @@ func Affinity(fs sysfs.FS, number int) (cpus cpulist.Set, managed bool, err erro
 	}
 	info, err := fs.Stat(file)
 	return cpus, err == nil && info.Mode.Perm()&0o222 == 0, err
+}
+
+// settleReads bounds the reads of a file that does not come to rest.
+const settleReads = 100
+
+// settled reads until two reads in a row agree on something, at most settleReads times.
+// Where the interrupt chip moves a vector only when it fires (no interrupt remapping),
+// a read at that very moment sees the affinity before the request, or nothing: the
+// kernel clears the request before it takes effect (irq_move_masked_irq), and the file
+// is read without its lock.
+func settled(read func() (string, error)) (string, error) {
+	last, err := read()
+	for n := 1; n < settleReads && err == nil; n++ {
+		var next string
+		if next, err = read(); next == last && next != "" {
+			break
+		}
+		last = next
+	}
+	return last, err
 }
 
 // Effective returns the CPUs that take interrupt number now; ok is false where the

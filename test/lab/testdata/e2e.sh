@@ -23,7 +23,18 @@ until_true() { # WHAT COMMAND... : for at most two minutes
 
 freq=/sys/devices/system/cpu/cpufreq/policy2
 irqs=$(ls /sys/class/net/eth1/device/msi_irqs)
-masks() { for i in $irqs; do cat /proc/irq/$i/smp_affinity_list; done | xargs; }
+# A read while the kernel moves a vector sees the affinity before, or nothing: so each is
+# read until five reads in a row agree.
+mask() { # NUMBER
+	last='' same=0 reads=0
+	while [ $same -lt 5 ] && [ $reads -lt 500 ]; do
+		read -r got < /proc/irq/$1/smp_affinity_list || got=''
+		if [ -n "$got" ] && [ "$got" = "$last" ]; then same=$((same + 1)); else same=0; fi
+		last=$got reads=$((reads + 1))
+	done
+	echo $got
+}
+masks() { for i in $irqs; do mask $i; done | xargs; }
 idle() { cat /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us; }
 limits() { echo $(cat $freq/scaling_governor $freq/scaling_min_freq $freq/scaling_max_freq); }
 usecs() { ethtool -c eth1 | awk '/^rx-usecs:/ { print $2 }'; }
