@@ -66,6 +66,13 @@ type DeviceAttr struct {
 	MaxSGE       int
 	MaxCQE       int
 	CompVectors  int
+
+	// Moderation is whether CQ.Moderate works, as a try at opening told. Whether
+	// the device then does it, only a measurement tells.
+	Moderation bool
+	// DMABuf is whether PD.RegDMABuf can work; DMABufWhy says what is missing if not.
+	DMABuf    bool
+	DMABufWhy string
 }
 
 // PortAttr describes a port.
@@ -100,15 +107,39 @@ type GIDEntry struct {
 
 // A PD is a protection domain.
 type PD interface {
-	// RegMR registers buf, which must come from AllocMem and outlive the region.
-	RegMR(buf []byte) (MR, error)
+	// RegMR registers buf, which must outlive the region and stay where it is: memory
+	// from AllocMem, or of the Go heap while a runtime.Pinner holds it. Pages are
+	// locked: ENOMEM often means RLIMIT_MEMLOCK.
+	RegMR(buf []byte, access Access) (MR, error)
+	// RegDMABuf registers length bytes at offset of the dma-buf that fd is, which
+	// may be closed afterwards. An error that wraps EOPNOTSUPP says which of
+	// library, kernel and device lacks it.
+	RegDMABuf(fd int, offset, length uint64, access Access) (MR, error)
 	CreateQP(QPInitAttr) (QP, error)
 	Close() error
 }
 
-// An MR is a registered memory region with local write access.
+// Access is what may be done to a memory region, besides reading it locally.
+type Access int
+
+// The accesses, with libibverbs' numbers. Remote writing needs both.
+const (
+	AccessLocalWrite  Access = 1 << 0 // receive into it
+	AccessRemoteWrite Access = 1 << 1 // peers write to it
+)
+
+// An MR is a registered memory region.
 type MR interface {
+	// LKey names the region in work requests of this side.
 	LKey() uint32
+	// RKey names it in RDMA writes of a peer.
+	RKey() uint32
+	// Addr is the region's start as work requests and peers name it: the virtual
+	// address of memory, the offset within a dma-buf.
+	Addr() uint64
+	Len() int
+	// Close deregisters: afterwards no device touches the memory. Work requests that
+	// name the region must have completed; a peer's write fails.
 	Close() error
 }
 
@@ -186,14 +217,45 @@ type QP interface {
 	Close() error
 }
 
+// Opcode is what a send work request does.
+type Opcode uint8
+
+// The opcodes.
+const (
+	// OpSend puts the data into the peer's oldest posted receive.
+	OpSend Opcode = iota
+	// OpWrite is an RDMA write to RemoteAddr under RKey: it takes no receive of the
+	// peer and completes at the sender only. A later send on the queue pair arrives
+	// after its data.
+	OpWrite
+)
+
 // A SendWR is one send work request with one segment.
 type SendWR struct {
-	ID        uint64
-	Buf       []byte // registered memory under LKey, untouched until completion
-	LKey      uint32 // ignored when Inline
-	Signaled  bool   // completes on the send CQ; unsignaled ones complete with the next signaled one
-	Inline    bool   // Buf is copied while posting
-	Solicited bool   // the peer's CQ armed for solicited events wakes
+	ID   uint64
+	Buf  []byte // registered memory under LKey, untouched until completion
+	LKey uint32 // ignored when Inline
+
+	// Addr and Len stand for Buf where that is nil: a part of the region of LKey
+	// that the program cannot address. Never inline.
+	Addr uint64
+	Len  int
+
+	Op         Opcode
+	RemoteAddr uint64 // of OpWrite
+	RKey       uint32
+
+	Signaled  bool // completes on the send CQ; unsignaled ones complete with the next signaled one
+	Inline    bool // Buf is copied while posting
+	Solicited bool // the peer's CQ armed for solicited events wakes; not of OpWrite
+}
+
+// Size is how many bytes the request moves.
+func (w *SendWR) Size() int {
+	if w.Buf == nil {
+		return w.Len
+	}
+	return len(w.Buf)
 }
 
 // A RecvWR is one receive work request with one segment.
@@ -213,7 +275,9 @@ const (
 	StatusLocQPOp     Status = 2 // what some devices say instead of 1 and 4
 	StatusLocProt     Status = 4
 	StatusFlushed     Status = 5  // the queue pair was in the error state
+	StatusLocAccess   Status = 8  // the region does not allow it
 	StatusRemInvalid  Status = 9  // the peer's receive was too short
+	StatusRemAccess   Status = 10 // no such region at the peer, outside it, or no remote write access
 	StatusRemOp       Status = 11 // what some devices say instead of 9
 	StatusRetryExc    Status = 12
 	StatusRNRRetryExc Status = 13
@@ -232,8 +296,12 @@ func (s Status) String() string {
 		return "local protection error"
 	case StatusFlushed:
 		return "flushed"
+	case StatusLocAccess:
+		return "local access error"
 	case StatusRemInvalid:
 		return "remote invalid request"
+	case StatusRemAccess:
+		return "remote access error"
 	case StatusRemOp:
 		return "remote operation error"
 	case StatusRetryExc:
@@ -259,6 +327,9 @@ type CQ interface {
 	// Poll fills wc and returns how many it filled, 0 when the queue is empty. An
 	// error means that the queue overflowed: its queue pairs are lost.
 	Poll(wc []WC) (int, error)
+	// Spin is Poll, tried up to polls times until there is something: the wait of a
+	// busy reader without a crossing into C per try. polls <= 0 is one try.
+	Spin(wc []WC, polls int) (int, error)
 	// ReqNotify asks for one event on the channel at the next completion. Poll
 	// again after it: what came before is not announced.
 	ReqNotify(solicitedOnly bool) error

@@ -46,7 +46,15 @@ func (p Provider) Open(name string) (verbs.Device, error) {
 		ctx.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &device{name, ctx, verbs.DeviceAttr(a)}, nil
+	d := &device{name, ctx, verbs.DeviceAttr{
+		Firmware: a.Firmware, NodeGUID: a.NodeGUID, VendorID: a.VendorID, VendorPartID: a.VendorPartID,
+		MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxCQE: a.MaxCQE, CompVectors: a.CompVectors,
+	}}
+	if err := d.probe(); err != nil {
+		ctx.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
 }
 
 type device struct {
@@ -139,47 +147,6 @@ func (d *device) NewCompChannel() (verbs.CompChannel, error) {
 		return nil, d.wrap(err)
 	}
 	return c, nil
-}
-
-type pd struct {
-	dev *device
-	p   ibv.PD
-}
-
-func (p *pd) Close() error { return p.dev.wrap(p.p.Close()) }
-
-func (p *pd) RegMR(buf []byte) (verbs.MR, error) {
-	if len(buf) == 0 {
-		return nil, fmt.Errorf("%s: register no memory: %w", p.dev.name, syscall.EINVAL)
-	}
-	m, err := p.p.RegMR(buf)
-	if err != nil {
-		return nil, p.dev.wrap(err)
-	}
-	return m, nil
-}
-
-type cq struct {
-	ibv.CQ
-	mu  sync.Mutex
-	buf [ibv.Batch]ibv.WC // guarded by mu
-}
-
-func (q *cq) Poll(wc []verbs.WC) (int, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n, err := q.CQ.Poll(q.buf[:min(len(wc), len(q.buf))])
-	for i := range n {
-		w := &q.buf[i]
-		wc[i] = verbs.WC{ID: w.ID, Status: verbs.Status(w.Status), Recv: w.IsRecv != 0, ByteLen: int(w.ByteLen), QPN: w.QPN}
-	}
-	return n, err
-}
-
-// Moderate is not offered: the call is reached through a part of the library's
-// interface that differs between versions.
-func (q *cq) Moderate(count, periodUsec int) error {
-	return fmt.Errorf("moderate cq: %w", syscall.EOPNOTSUPP)
 }
 
 type qp struct {
@@ -280,7 +247,13 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		n := min(len(wrs)-done, len(q.sbuf))
 		for i := range n {
 			w := &wrs[done+i]
-			s := ibv.SendWR{ID: w.ID, Addr: address(w.Buf), Len: uint32(len(w.Buf)), LKey: w.LKey}
+			s := ibv.SendWR{ID: w.ID, Addr: address(w.Buf), Len: uint32(w.Size()), LKey: w.LKey, Opcode: ibv.Send}
+			if w.Buf == nil {
+				s.Addr = w.Addr
+			}
+			if w.Op == verbs.OpWrite {
+				s.Opcode, s.RemoteAddr, s.RKey = ibv.RDMAWrite, w.RemoteAddr, w.RKey
+			}
 			if w.Signaled {
 				s.Flags |= ibv.Signaled
 			}

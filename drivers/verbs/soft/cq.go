@@ -4,23 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
-
-// within reports whether inner is a part of outer's memory.
-func within(outer, inner []byte) bool {
-	if len(inner) == 0 {
-		return true
-	}
-	o := uintptr(unsafe.Pointer(unsafe.SliceData(outer)))
-	i := uintptr(unsafe.Pointer(unsafe.SliceData(inner)))
-	return i >= o && i-o <= uintptr(len(outer)) && uintptr(len(inner)) <= uintptr(len(outer))-(i-o)
-}
 
 type armed uint8
 
@@ -131,6 +121,16 @@ func (q *cq) Poll(wc []verbs.WC) (int, error) {
 		return 0, fmt.Errorf("soft: completion queue of %d overflowed: %w", len(q.ring), syscall.EOVERFLOW)
 	}
 	return k, nil
+}
+
+func (q *cq) Spin(wc []verbs.WC, polls int) (int, error) {
+	for {
+		n, err := q.Poll(wc)
+		if polls--; n > 0 || err != nil || polls <= 0 {
+			return n, err
+		}
+		runtime.Gosched()
+	}
 }
 
 func (q *cq) ReqNotify(solicitedOnly bool) error {

@@ -64,7 +64,8 @@ type device struct {
 func (d *device) Name() string { return d.name }
 
 func (d *device) Attr() verbs.DeviceAttr {
-	return verbs.DeviceAttr{Firmware: "soft", MaxQPWR: maxQPWR, MaxSGE: 1, MaxCQE: maxCQE, CompVectors: 1}
+	return verbs.DeviceAttr{Firmware: "soft", MaxQPWR: maxQPWR, MaxSGE: 1, MaxCQE: maxCQE, CompVectors: 1,
+		Moderation: true, DMABufWhy: noDMABuf}
 }
 
 func (d *device) Port(port uint8) (verbs.PortAttr, error) {
@@ -147,57 +148,4 @@ func roundCap(n int) int {
 		n = 1
 	}
 	return 1<<bits.Len(uint(n)) - 1
-}
-
-type pd struct {
-	dev *device
-	mu  sync.RWMutex
-	mrs map[uint32]*mr // guarded by mu
-}
-
-type mr struct {
-	pd  *pd
-	key uint32
-	buf []byte
-}
-
-func (p *pd) RegMR(buf []byte) (verbs.MR, error) {
-	if len(buf) == 0 {
-		return nil, fmt.Errorf("%s: register no memory: %w", p.dev.name, syscall.EINVAL)
-	}
-	p.dev.mu.Lock()
-	p.dev.nextKey++
-	key := p.dev.nextKey
-	p.dev.mu.Unlock()
-	m := &mr{pd: p, key: key, buf: buf}
-	p.mu.Lock()
-	p.mrs[key] = m
-	p.mu.Unlock()
-	return m, nil
-}
-
-func (m *mr) LKey() uint32 { return m.key }
-
-func (m *mr) Close() error {
-	m.pd.mu.Lock()
-	defer m.pd.mu.Unlock()
-	delete(m.pd.mrs, m.key)
-	return nil
-}
-
-// covers reports whether b lies in the region that key names.
-func (p *pd) covers(key uint32, b []byte) bool {
-	p.mu.RLock()
-	m := p.mrs[key]
-	p.mu.RUnlock()
-	return m != nil && within(m.buf, b)
-}
-
-func (p *pd) Close() error {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	if len(p.mrs) > 0 {
-		return fmt.Errorf("%s: deallocate pd with %d regions: %w", p.dev.name, len(p.mrs), syscall.EBUSY)
-	}
-	return nil
 }

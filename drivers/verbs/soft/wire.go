@@ -11,7 +11,8 @@ import (
 )
 
 // A frame header is 12 bytes: kind, flags, two zero bytes, the message's position
-// (low 32 bits) and its length. Only data frames have a payload.
+// (low 32 bits) and its length. Only data and write frames have a payload; that of a
+// write comes after the place that it goes to.
 const frameLen = 12
 
 const (
@@ -19,6 +20,8 @@ const (
 	frameAck     = 2 // everything before position is in the peer's memory
 	frameNotNow  = 3 // no receive is posted
 	frameInvalid = 4 // longer than the receive: the queue pair is lost
+	frameWrite   = 5 // RDMA write
+	frameAccess  = 6 // no such place to write to: the queue pair is lost
 
 	flagSolicited = 1
 )
@@ -40,6 +43,24 @@ func (f frame) put(b *[frameLen]byte) {
 	binary.BigEndian.PutUint32(b[8:], f.length)
 }
 
+// remoteWriteLen is how long a remoteWrite is: address and key.
+const remoteWriteLen = 12
+
+// A remoteWrite is where an RDMA write goes.
+type remoteWrite struct {
+	addr uint64
+	rkey uint32
+}
+
+func (w remoteWrite) put(b *[remoteWriteLen]byte) {
+	binary.BigEndian.PutUint64(b[:], w.addr)
+	binary.BigEndian.PutUint32(b[8:], w.rkey)
+}
+
+func parseRemoteWrite(b *[remoteWriteLen]byte) remoteWrite {
+	return remoteWrite{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint32(b[8:])}
+}
+
 func parseFrame(b *[frameLen]byte) (frame, bool) {
 	f := frame{b[0], b[1], binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])}
 	if b[2] != 0 || b[3] != 0 || f.flags&^flagSolicited != 0 {
@@ -48,40 +69,49 @@ func parseFrame(b *[frameLen]byte) (frame, bool) {
 	switch f.kind {
 	case frameData:
 		return f, f.length <= maxMsg
-	case frameAck, frameNotNow, frameInvalid:
+	case frameWrite:
+		return f, f.length <= maxMsg && f.flags == 0
+	case frameAck, frameNotNow, frameInvalid, frameAccess:
 		return f, f.length == 0 && f.flags == 0
 	}
 	return f, false
 }
 
-// write sends what is posted, until the queue pair fails.
+// write sends what is posted, until the queue pair fails. What a broken connection
+// means is for readAcks to say: the peer's last word may still be there to read.
 func (q *qp) write(c net.Conn) {
 	bw := bufio.NewWriterSize(c, 64<<10)
 	var hdr [frameLen]byte
+	var to [remoteWriteLen]byte
 	for {
 		w, pos, ok := q.nextSend(bw.Buffered() == 0)
 		if !ok {
 			return
 		}
-		var err error
-		switch {
-		case w == nil:
-			err = bw.Flush()
-		case !w.Inline && !q.pd.covers(w.LKey, w.Buf):
+		if w == nil {
+			if bw.Flush() != nil {
+				return
+			}
+			continue
+		}
+		buf, ok := q.pd.source(&w.SendWR)
+		if !ok {
 			q.failFrom(pos, verbs.StatusLocProt)
 			return
-		default:
-			f := frame{kind: frameData, pos: uint32(pos), length: uint32(len(w.Buf))}
-			if w.Solicited {
-				f.flags = flagSolicited
-			}
-			f.put(&hdr)
-			if _, err = bw.Write(hdr[:]); err == nil {
-				_, err = bw.Write(w.Buf)
-			}
 		}
-		if err != nil {
-			q.lost()
+		f := frame{kind: frameData, pos: uint32(pos), length: uint32(len(buf))}
+		if w.Op == verbs.OpWrite {
+			f.kind = frameWrite
+		} else if w.Solicited {
+			f.flags = flagSolicited
+		}
+		f.put(&hdr)
+		bw.Write(hdr[:]) // an error stays with the writer
+		if w.Op == verbs.OpWrite {
+			remoteWrite{w.RemoteAddr, w.RKey}.put(&to)
+			bw.Write(to[:])
+		}
+		if _, err := bw.Write(buf); err != nil {
 			return
 		}
 	}
@@ -162,6 +192,9 @@ func (q *qp) handleAck(f frame) bool {
 	case frameInvalid:
 		q.complete(q.acked + ahead)
 		q.fail(verbs.StatusRemInvalid)
+	case frameAccess:
+		q.complete(q.acked + ahead)
+		q.fail(verbs.StatusRemAccess)
 	case frameNotNow:
 		q.complete(q.acked + ahead)
 		if q.attr.RNRRetry < 7 {
@@ -193,83 +226,4 @@ func (q *qp) complete(to uint64) {
 			q.fail(verbs.StatusFlushed)
 		}
 	}
-}
-
-// read places arriving messages into posted receives.
-func (q *qp) read(c net.Conn) {
-	br := bufio.NewReaderSize(c, 64<<10)
-	var hdr [frameLen]byte
-	var pos, told uint32 // next message, and what the peer knows
-	tell := func(kind byte) bool {
-		told = pos
-		frame{kind: kind, pos: pos}.put(&hdr)
-		_, err := c.Write(hdr[:])
-		return err == nil
-	}
-	for {
-		if (pos-told >= maxUntold || told != pos && br.Buffered() < frameLen) && !tell(frameAck) {
-			return
-		}
-		if _, err := io.ReadFull(br, hdr[:]); err != nil {
-			return
-		}
-		f, ok := parseFrame(&hdr)
-		if !ok || f.kind != frameData || f.pos != pos {
-			return
-		}
-		w, ready := q.nextRecv(false)
-		if !ready {
-			if !tell(frameNotNow) {
-				return
-			}
-			if w, ready = q.nextRecv(true); !ready {
-				return
-			}
-		}
-		wc := verbs.WC{ID: w.ID, Recv: true, ByteLen: int(f.length), QPN: q.num}
-		switch {
-		case int(f.length) > len(w.Buf):
-			wc.Status = verbs.StatusLocLen
-			tell(frameInvalid)
-		case !q.pd.covers(w.LKey, w.Buf):
-			wc.Status = verbs.StatusLocProt
-			tell(frameInvalid)
-		default:
-			if _, err := io.ReadFull(br, w.Buf[:f.length]); err != nil {
-				return
-			}
-		}
-		pos++
-		if !q.received(wc, f.flags&flagSolicited != 0) {
-			return
-		}
-	}
-}
-
-// nextRecv returns the oldest posted receive, waiting for one when wait is true.
-func (q *qp) nextRecv(wait bool) (verbs.RecvWR, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for wait && q.rhead == q.rtail && (q.state == verbs.QPRTR || q.state == verbs.QPRTS) {
-		q.recvCond.Wait()
-	}
-	if q.rhead == q.rtail || q.state == verbs.QPError {
-		return verbs.RecvWR{}, false
-	}
-	return q.rq[q.rhead%uint64(len(q.rq))], true
-}
-
-// received completes the oldest posted receive; false ends the reader.
-func (q *qp) received(wc verbs.WC, solicited bool) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.state == verbs.QPError {
-		return false
-	}
-	q.rhead++
-	if !q.recvCQ.push(wc, solicited) || wc.Status != verbs.StatusSuccess {
-		q.fail(verbs.StatusFlushed)
-		return false
-	}
-	return true
 }

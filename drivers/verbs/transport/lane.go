@@ -105,7 +105,7 @@ func (c *Conn) newLane(epoch uint32, f follow, granted want) (_ *lane, err error
 	if l.mem, err = verbs.AllocMem(size); err != nil {
 		return nil, fmt.Errorf("lane: %w", err)
 	}
-	if l.mr, err = t.eng.pd.RegMR(l.mem); err != nil {
+	if l.mr, err = t.eng.pd.RegMR(l.mem, verbs.AccessLocalWrite); err != nil {
 		if errors.Is(err, syscall.ENOMEM) {
 			err = fmt.Errorf("%w (is RLIMIT_MEMLOCK, `ulimit -l`, large enough?)", err)
 		}

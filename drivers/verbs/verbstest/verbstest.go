@@ -115,7 +115,7 @@ func (b *bench) newSide(t *testing.T) *side {
 	}
 	s.mem, err = verbs.AllocMem(memSize)
 	must(t, err)
-	s.mr, err = b.pd.RegMR(s.mem)
+	s.mr, err = b.pd.RegMR(s.mem, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	must(t, err)
 	must(t, s.qp.Init(1))
 	s.loc, err = s.qp.Local(1, b.gid)

@@ -5,6 +5,7 @@
 #ifndef RDMATUNE_ABI_H
 #define RDMATUNE_ABI_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +23,9 @@ struct abi_send_wr {
 	int opcode;
 	unsigned int send_flags;
 	uint32_t imm;
-	uint8_t other[88]; // RDMA, atomic and datagram operands: zero for a send
+	uint64_t remote_addr; // of an RDMA write, as is rkey
+	uint32_t rkey;
+	uint8_t other[76]; // operands of other opcodes
 };
 
 struct abi_recv_wr {
@@ -61,6 +64,25 @@ struct abi_context {
 	int cmd_fd;
 	int async_fd;
 	int num_comp_vectors;
+	pthread_mutex_t mutex;
+	void *abi_compat; // ABI_EXTENDED: the context is the end of an abi_extended
+};
+
+#define ABI_EXTENDED ((void *)UINTPTR_MAX)
+
+struct abi_modify_cq_attr {
+	uint32_t attr_mask;
+	uint16_t cq_count;
+	uint16_t cq_period; // us
+};
+
+// What stands before a context. New fields come first, so that places count from
+// the end; sz tells how much there is.
+struct abi_extended {
+	int (*modify_cq)(struct abi_cq *, struct abi_modify_cq_attr *);
+	void *other[21];
+	size_t sz;
+	struct abi_context context;
 };
 
 struct abi_cq {
@@ -82,6 +104,12 @@ struct abi_mr {
 	void *other[3];
 	uint32_t handle;
 	uint32_t lkey;
+	uint32_t rkey;
+};
+
+struct abi_async_event {
+	void *element;
+	int event_type;
 };
 
 struct abi_comp_channel {
@@ -183,10 +211,11 @@ struct abi_device_attr {
 enum {
 	ABI_QPS_RESET = 0, ABI_QPS_INIT, ABI_QPS_RTR, ABI_QPS_RTS, ABI_QPS_SQD, ABI_QPS_SQE, ABI_QPS_ERR,
 	ABI_QPT_RC = 2,
-	ABI_WR_SEND = 2,
+	ABI_WR_RDMA_WRITE = 0, ABI_WR_SEND = 2,
 	ABI_WC_RECV = 1 << 7,
 	ABI_SEND_SIGNALED = 1 << 1, ABI_SEND_SOLICITED = 1 << 2, ABI_SEND_INLINE = 1 << 3,
-	ABI_ACCESS_LOCAL_WRITE = 1,
+	ABI_ACCESS_LOCAL_WRITE = 1 << 0, ABI_ACCESS_REMOTE_WRITE = 1 << 1,
+	ABI_CQ_ATTR_MODERATE = 1 << 0,
 	ABI_PORT_ACTIVE = 4,
 	ABI_LINK_LAYER_ETHERNET = 2,
 	ABI_QP_STATE = 1 << 0, ABI_QP_ACCESS_FLAGS = 1 << 3, ABI_QP_PKEY_INDEX = 1 << 4, ABI_QP_PORT = 1 << 5,

@@ -122,14 +122,28 @@ func (c Context) AllocPD() (PD, error) {
 // Close deallocates the protection domain.
 func (pd PD) Close() error { return check("deallocate pd", C.shim_dealloc_pd(pd.p)) }
 
-// RegMR registers memory outside the Go heap for local writing.
-func (pd PD) RegMR(b []byte) (MR, error) {
+// RegMR registers memory outside the Go heap, or pinned; access is libibverbs' bits.
+func (pd PD) RegMR(b []byte, access int) (MR, error) {
 	var mr MR
-	return mr, check("register memory", C.shim_reg_mr(pd.p, unsafe.Pointer(unsafe.SliceData(b)), C.size_t(len(b)), &mr.p))
+	return mr, check("register memory", C.shim_reg_mr(pd.p, unsafe.Pointer(unsafe.SliceData(b)), C.size_t(len(b)), C.int(access), &mr.p))
+}
+
+// HasDMABuf tells whether the library can register dma-bufs: rdma-core since 34.
+func HasDMABuf() bool { return load() == nil && C.shim_has_dmabuf() != 0 }
+
+// RegDMABuf registers a part of a dma-buf, which peers address from iova on. Not
+// without HasDMABuf.
+func (pd PD) RegDMABuf(fd int, offset, length, iova uint64, access int) (MR, error) {
+	var mr MR
+	return mr, check("register dma-buf", C.shim_reg_dmabuf_mr(pd.p, C.uint64_t(offset), C.size_t(length),
+		C.uint64_t(iova), C.int(fd), C.int(access), &mr.p))
 }
 
 // LKey is the region's local key.
 func (mr MR) LKey() uint32 { return uint32(mr.p.lkey) }
+
+// RKey is the region's remote key.
+func (mr MR) RKey() uint32 { return uint32(mr.p.rkey) }
 
 // Close deregisters the region.
 func (mr MR) Close() error { return check("deregister memory", C.shim_dereg_mr(mr.p)) }
@@ -175,12 +189,17 @@ func (cq CQ) ReqNotify(solicited bool) error {
 	return check("arm cq", C.shim_req_notify(cq.p, s))
 }
 
-// Poll fills up to Batch entries of wc.
-func (cq CQ) Poll(wc []WC) (int, error) {
+// Moderate delays events; EOPNOTSUPP where the library or the device cannot.
+func (cq CQ) Moderate(count, periodUsec uint16) error {
+	return check("moderate cq", C.shim_moderate(cq.p, C.uint16_t(count), C.uint16_t(periodUsec)))
+}
+
+// Poll fills up to Batch entries of wc, polling up to tries times until there is one.
+func (cq CQ) Poll(wc []WC, tries int) (int, error) {
 	if len(wc) == 0 {
 		return 0, nil
 	}
-	n := C.shim_poll(cq.p, C.int(len(wc)), (*C.struct_shim_wc)(unsafe.Pointer(&wc[0])))
+	n := C.shim_poll(cq.p, C.int(len(wc)), (*C.struct_shim_wc)(unsafe.Pointer(&wc[0])), C.int(tries))
 	if n < 0 {
 		return 0, check("poll cq", C.int(syscall.EIO))
 	}
@@ -217,7 +236,9 @@ func (qp QP) Query() (state int, got Cap, err error) {
 
 // Init moves the queue pair to INIT.
 func (qp QP) Init(port uint8) error {
-	a := C.struct_abi_qp_attr{qp_state: C.ABI_QPS_INIT, port_num: C.uint8_t(port), qp_access_flags: C.ABI_ACCESS_LOCAL_WRITE}
+	a := C.struct_abi_qp_attr{qp_state: C.ABI_QPS_INIT, port_num: C.uint8_t(port),
+		// What is really allowed, each memory region says.
+		qp_access_flags: C.ABI_ACCESS_LOCAL_WRITE | C.ABI_ACCESS_REMOTE_WRITE}
 	return check("qp to INIT", C.shim_modify_qp(qp.p, &a,
 		C.ABI_QP_STATE|C.ABI_QP_PKEY_INDEX|C.ABI_QP_PORT|C.ABI_QP_ACCESS_FLAGS))
 }

@@ -19,6 +19,7 @@ static struct {
 	void *(*alloc_pd)(struct abi_context *);
 	int (*dealloc_pd)(void *);
 	struct abi_mr *(*reg_mr)(void *, void *, size_t, int);
+	struct abi_mr *(*reg_dmabuf_mr)(void *, uint64_t, size_t, uint64_t, int, int); // NULL in old libraries
 	int (*dereg_mr)(struct abi_mr *);
 	struct abi_comp_channel *(*create_comp_channel)(struct abi_context *);
 	int (*destroy_comp_channel)(struct abi_comp_channel *);
@@ -77,6 +78,8 @@ int shim_load(char *err, int n)
 		}
 		memcpy(symbols[i].to, &s, sizeof s);
 	}
+	void *s = dlsym(lib, "ibv_reg_dmabuf_mr");
+	memcpy(&f.reg_dmabuf_mr, &s, sizeof s);
 	return 0;
 }
 
@@ -157,10 +160,22 @@ int shim_dealloc_pd(void *pd)
 	return result(f.dealloc_pd(pd));
 }
 
-int shim_reg_mr(void *pd, void *addr, size_t len, struct abi_mr **mr)
+int shim_reg_mr(void *pd, void *addr, size_t len, int access, struct abi_mr **mr)
 {
 	errno = 0;
-	*mr = f.reg_mr(pd, addr, len, ABI_ACCESS_LOCAL_WRITE);
+	*mr = f.reg_mr(pd, addr, len, access);
+	return *mr ? 0 : error();
+}
+
+int shim_has_dmabuf(void)
+{
+	return f.reg_dmabuf_mr != NULL;
+}
+
+int shim_reg_dmabuf_mr(void *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access, struct abi_mr **mr)
+{
+	errno = 0;
+	*mr = f.reg_dmabuf_mr(pd, offset, len, iova, fd, access);
 	return *mr ? 0 : error();
 }
 
@@ -215,12 +230,28 @@ int shim_req_notify(struct abi_cq *cq, int solicited)
 	return result(cq->context->req_notify_cq(cq, solicited));
 }
 
-int shim_poll(struct abi_cq *cq, int n, struct shim_wc *out)
+int shim_moderate(struct abi_cq *cq, uint16_t count, uint16_t period_usec)
+{
+	struct abi_context *ctx = cq->context;
+	if (ctx->abi_compat != ABI_EXTENDED)
+		return EOPNOTSUPP;
+	struct abi_extended *ext = (void *)((char *)ctx - offsetof(struct abi_extended, context));
+	if (ext->sz < sizeof *ext || !ext->modify_cq)
+		return EOPNOTSUPP;
+	struct abi_modify_cq_attr attr = {ABI_CQ_ATTR_MODERATE, count, period_usec};
+	errno = 0;
+	return result(ext->modify_cq(cq, &attr));
+}
+
+int shim_poll(struct abi_cq *cq, int max, struct shim_wc *out, int tries)
 {
 	struct abi_wc wc[SHIM_BATCH];
-	if (n > SHIM_BATCH)
-		n = SHIM_BATCH;
-	n = cq->context->poll_cq(cq, n, wc);
+	if (max > SHIM_BATCH)
+		max = SHIM_BATCH;
+	int n;
+	do
+		n = cq->context->poll_cq(cq, max, wc);
+	while (n == 0 && --tries > 0);
 	for (int i = 0; i < n; i++) {
 		out[i].id = wc[i].wr_id;
 		out[i].status = wc[i].status;
@@ -268,9 +299,11 @@ int64_t shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs)
 		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
 		wr[i].sg_list = &sge[i];
 		wr[i].num_sge = 1;
-		wr[i].opcode = ABI_WR_SEND;
+		wr[i].opcode = wrs[i].opcode;
 		wr[i].send_flags = wrs[i].flags;
 		wr[i].imm = 0;
+		wr[i].remote_addr = wrs[i].remote_addr;
+		wr[i].rkey = wrs[i].rkey;
 	}
 	int rc = result(qp->context->post_send(qp, wr, &bad));
 	int64_t taken = rc == 0 ? n : bad ? bad - wr : 0;

@@ -8,8 +8,8 @@
 
 // Work requests and completions without pointers, filled and read by Go.
 struct shim_send {
-	uint64_t id, addr;
-	uint32_t len, lkey, flags, pad;
+	uint64_t id, addr, remote_addr;
+	uint32_t len, lkey, rkey, opcode, flags, pad;
 };
 
 struct shim_recv {
@@ -39,7 +39,10 @@ int shim_query_gid(struct abi_context *ctx, uint8_t port, int index, uint8_t gid
 
 int shim_alloc_pd(struct abi_context *ctx, void **pd);
 int shim_dealloc_pd(void *pd);
-int shim_reg_mr(void *pd, void *addr, size_t len, struct abi_mr **mr);
+int shim_reg_mr(void *pd, void *addr, size_t len, int access, struct abi_mr **mr);
+// Whether the library has ibv_reg_dmabuf_mr (rdma-core 34).
+int shim_has_dmabuf(void);
+int shim_reg_dmabuf_mr(void *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access, struct abi_mr **mr);
 int shim_dereg_mr(struct abi_mr *mr);
 
 int shim_create_channel(struct abi_context *ctx, struct abi_comp_channel **ch);
@@ -51,8 +54,11 @@ int shim_take_events(struct abi_comp_channel *ch);
 int shim_create_cq(struct abi_context *ctx, int cqe, struct abi_comp_channel *ch, int vector, struct abi_cq **cq);
 int shim_destroy_cq(struct abi_cq *cq);
 int shim_req_notify(struct abi_cq *cq, int solicited);
-// Returns how many entries of wc it filled, at most SHIM_BATCH, or negative.
-int shim_poll(struct abi_cq *cq, int n, struct shim_wc *wc);
+// EOPNOTSUPP where the library or the device cannot.
+int shim_moderate(struct abi_cq *cq, uint16_t count, uint16_t period_usec);
+// Polls up to tries times, until there is something. Returns how many entries of wc
+// it filled, at most SHIM_BATCH, or negative.
+int shim_poll(struct abi_cq *cq, int n, struct shim_wc *wc, int tries);
 
 int shim_create_qp(void *pd, struct abi_qp_init_attr *attr, struct abi_qp **qp);
 int shim_destroy_qp(struct abi_qp *qp);

@@ -54,10 +54,16 @@ const (
 	Inline    = 1 << 3
 )
 
+// Opcodes of a SendWR, with libibverbs' values.
+const (
+	RDMAWrite = 0
+	Send      = 2
+)
+
 // A SendWR is a send request without Go pointers; its layout is shim_send's.
 type SendWR struct {
-	ID, Addr              uint64
-	Len, LKey, Flags, Pad uint32
+	ID, Addr, RemoteAddr                uint64
+	Len, LKey, RKey, Opcode, Flags, Pad uint32
 }
 
 // A RecvWR is a receive request without Go pointers; its layout is shim_recv's.

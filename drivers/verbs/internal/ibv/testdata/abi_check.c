@@ -23,6 +23,9 @@ SAME(abi_send_wr, ibv_send_wr, num_sge);
 SAME(abi_send_wr, ibv_send_wr, opcode);
 SAME(abi_send_wr, ibv_send_wr, send_flags);
 
+AT(abi_send_wr, remote_addr, ibv_send_wr, wr.rdma.remote_addr);
+AT(abi_send_wr, rkey, ibv_send_wr, wr.rdma.rkey);
+
 SIZE(abi_recv_wr, ibv_recv_wr);
 SAME(abi_recv_wr, ibv_recv_wr, wr_id);
 SAME(abi_recv_wr, ibv_recv_wr, next);
@@ -45,12 +48,32 @@ AT(abi_context, post_recv, ibv_context, ops.post_recv);
 SAME(abi_context, ibv_context, cmd_fd);
 SAME(abi_context, ibv_context, async_fd);
 SAME(abi_context, ibv_context, num_comp_vectors);
+SAME(abi_context, ibv_context, abi_compat);
+SIZE(abi_context, ibv_context);
+_Static_assert(ABI_EXTENDED == __VERBS_ABI_IS_EXTENDED, "mark of the extended context");
+
+// The extended context grows at its start.
+#define BEFORE(f) \
+	_Static_assert(offsetof(struct abi_extended, context) - offsetof(struct abi_extended, f) == \
+		offsetof(struct verbs_context, context) - offsetof(struct verbs_context, f), "place of verbs_context." #f)
+BEFORE(modify_cq);
+BEFORE(sz);
+
+SIZE(abi_modify_cq_attr, ibv_modify_cq_attr);
+SAME(abi_modify_cq_attr, ibv_modify_cq_attr, attr_mask);
+AT(abi_modify_cq_attr, cq_count, ibv_modify_cq_attr, moderate.cq_count);
+AT(abi_modify_cq_attr, cq_period, ibv_modify_cq_attr, moderate.cq_period);
+
+SIZE(abi_async_event, ibv_async_event);
+SAME(abi_async_event, ibv_async_event, element);
+SAME(abi_async_event, ibv_async_event, event_type);
 
 SAME(abi_cq, ibv_cq, context);
 SAME(abi_cq, ibv_cq, cqe);
 SAME(abi_qp, ibv_qp, context);
 SAME(abi_qp, ibv_qp, qp_num);
 SAME(abi_mr, ibv_mr, lkey);
+SAME(abi_mr, ibv_mr, rkey);
 SAME(abi_comp_channel, ibv_comp_channel, fd);
 
 SIZE(abi_qp_cap, ibv_qp_cap);
@@ -115,12 +138,15 @@ VALUE(QPS_RTR);
 VALUE(QPS_RTS);
 VALUE(QPS_ERR);
 VALUE(QPT_RC);
+VALUE(WR_RDMA_WRITE);
 VALUE(WR_SEND);
 VALUE(WC_RECV);
 VALUE(SEND_SIGNALED);
 VALUE(SEND_SOLICITED);
 VALUE(SEND_INLINE);
 VALUE(ACCESS_LOCAL_WRITE);
+VALUE(ACCESS_REMOTE_WRITE);
+VALUE(CQ_ATTR_MODERATE);
 VALUE(PORT_ACTIVE);
 VALUE(LINK_LAYER_ETHERNET);
 VALUE(QP_STATE);
@@ -142,6 +168,6 @@ VALUE(QP_DEST_QPN);
 
 // The completion statuses that package verbs names by number.
 _Static_assert(IBV_WC_SUCCESS == 0 && IBV_WC_LOC_LEN_ERR == 1 && IBV_WC_LOC_QP_OP_ERR == 2 && IBV_WC_LOC_PROT_ERR == 4 &&
-	IBV_WC_WR_FLUSH_ERR == 5 && IBV_WC_REM_INV_REQ_ERR == 9 && IBV_WC_REM_OP_ERR == 11 && IBV_WC_RETRY_EXC_ERR == 12 &&
+	IBV_WC_WR_FLUSH_ERR == 5 && IBV_WC_LOC_ACCESS_ERR == 8 && IBV_WC_REM_ACCESS_ERR == 10 && IBV_WC_REM_INV_REQ_ERR == 9 && IBV_WC_REM_OP_ERR == 11 && IBV_WC_RETRY_EXC_ERR == 12 &&
 	IBV_WC_RNR_RETRY_EXC_ERR == 13, "completion statuses");
 _Static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5, "MTU");
