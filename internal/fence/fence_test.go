@@ -19,6 +19,7 @@ var allowed = map[string][]string{
 	"internal/cpulist":           {},
 	"internal/sysfs":             {},
 	"internal/ethnl":             {},
+	"internal/rdmanl":            {},
 	"internal/procs":             {"param", "internal/sysfs", "internal/cpulist"},
 	"internal/pci":               {},
 	"internal/fixture":           {},
