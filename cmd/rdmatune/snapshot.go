@@ -20,7 +20,9 @@ func newSnapshot(o *options) *cobra.Command {
 		Short: "Capture the node, to plan against it elsewhere",
 		Long: `Write what rdmatune reads of this node to an archive that --node takes: the files
 of /sys and /proc from which the facts follow, the settings that it could manage,
-and the coalescing of network devices. No process's files are among them.`,
+the coalescing of network devices, and the queue pairs and other resources on the
+RDMA devices with the ids of the threads that made them. No process's files are
+among them.`,
 		Example: `  rdmatune snapshot node.tar.gz
   rdmatune plan --node node.tar.gz node.hcl`,
 		Args: cobra.ExactArgs(1),
@@ -68,6 +70,9 @@ and the coalescing of network devices. No process's files are among them.`,
 				if err := snap.Coalescing(n.Name); err != nil {
 					printf(os.Stderr, "Notice: coalescing: %v\n", err)
 				}
+			}
+			if err := snap.Resources(ctx); err != nil {
+				printf(os.Stderr, "Notice: RDMA resources: %v\n", err)
 			}
 			var b bytes.Buffer
 			if err := snap.Write(&b); err != nil {
