@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
@@ -47,6 +45,26 @@ var migrations = []string{
 		workload TEXT NOT NULL, pid INTEGER NOT NULL, connection TEXT NOT NULL, generation INTEGER NOT NULL,
 		outcome TEXT NOT NULL, pause INTEGER NOT NULL, drained INTEGER NOT NULL, held INTEGER NOT NULL
 	) STRICT;`,
+
+	`ALTER TABLE experiments ADD COLUMN detail TEXT NOT NULL DEFAULT '{}';
+	ALTER TABLE switches ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+	CREATE TABLE series (
+		experiment TEXT NOT NULL REFERENCES experiments (id) ON DELETE CASCADE,
+		name TEXT NOT NULL, hint INTEGER, profile TEXT NOT NULL,
+		PRIMARY KEY (experiment, name)
+	) STRICT;
+	CREATE TABLE results (
+		experiment TEXT NOT NULL REFERENCES experiments (id) ON DELETE CASCADE,
+		series TEXT NOT NULL, kind TEXT NOT NULL, size INTEGER NOT NULL, tier TEXT NOT NULL,
+		warmup INTEGER NOT NULL, n INTEGER NOT NULL,
+		p50 INTEGER NOT NULL, p99 INTEGER NOT NULL, p999 INTEGER NOT NULL, max INTEGER NOT NULL, bandwidth INTEGER NOT NULL,
+		lost INTEGER NOT NULL, duplicated INTEGER NOT NULL, reordered INTEGER NOT NULL, corrupted INTEGER NOT NULL,
+		histogram BLOB, detail TEXT NOT NULL,
+		PRIMARY KEY (experiment, series, kind, size)
+	) STRICT;
+	INSERT INTO results SELECT experiment, '', 'round_trip', size, '', warmup, n, p50, p99, 0, max, 0,
+		lost, duplicated, reordered, corrupted, histogram, '{}' FROM sizes;
+	DROP TABLE sizes;`,
 }
 
 // A DB is an open database. It is safe for use by several goroutines, and several
@@ -83,8 +101,18 @@ func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
 		return nil, err
 	}
 	v, err := db.version(ctx)
-	if err == nil && v > len(migrations) {
+	switch {
+	case err == nil && v > len(migrations):
 		err = tooNew(v)
+	case err == nil && v < len(migrations):
+		// An older rdmatune wrote it. Who may write brings it up to date.
+		if err := db.Close(); err != nil {
+			return nil, fmt.Errorf("experiments: %w", err)
+		}
+		if db, err = Open(ctx, dir); err != nil {
+			return nil, fmt.Errorf("%w (an older rdmatune wrote the database, which must be brought up to date first)", err)
+		}
+		return db, nil
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("experiments: %w", err), db.Close())
@@ -167,35 +195,12 @@ func (d *DB) Begin(ctx context.Context, e Experiment) error {
 func (d *DB) Finish(ctx context.Context, e Experiment) error { return d.write(ctx, e) }
 
 func (d *DB) write(ctx context.Context, e Experiment) error {
-	node, err := json.Marshal(e.Node)
-	if err != nil {
-		return fmt.Errorf("experiment %s: %w", e.ID, err)
-	}
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("experiment %s: %w", e.ID, err)
 	}
 	defer tx.Rollback()
-	exec := func(query string, args ...any) {
-		if err == nil {
-			_, err = tx.ExecContext(ctx, query, args...)
-		}
-	}
-	exec("DELETE FROM experiments WHERE id = ?", e.ID)
-	exec("INSERT INTO experiments VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, e.Time.UnixNano(), string(e.Kind), e.Workload,
-		string(e.Status), e.Error, int64(e.Duration), string(node), e.Device, e.Simulated, e.SpecRoot, e.SpecDigest, e.GitCommit, e.Version)
-	for _, s := range e.Settings {
-		exec("INSERT OR REPLACE INTO settings VALUES (?,?,?,?,?)", e.ID, s.Address, s.Attr, s.Before, s.Value)
-	}
-	for _, s := range e.Sizes {
-		exec("INSERT OR REPLACE INTO sizes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, s.Size, s.Warmup, s.N, s.P50, s.P99, s.Max,
-			s.Lost, s.Duplicated, s.Reordered, s.Corrupted, s.Histogram)
-	}
-	for _, s := range e.Switches {
-		exec("INSERT INTO switches VALUES (?,?,?,?,?,?,?,?,?)", e.ID, s.Workload, s.PID, s.Connection, int64(s.Generation),
-			s.Outcome, int64(s.Pause), s.Drained, s.Held)
-	}
-	if err == nil {
+	if err = put(ctx, tx, e); err == nil {
 		err = tx.Commit()
 	}
 	if err != nil {
@@ -204,122 +209,41 @@ func (d *DB) write(ctx context.Context, e Experiment) error {
 	return nil
 }
 
-const columns = "id, time, kind, workload, status, error, duration, node, device, simulated, spec_root, spec_digest, git_commit, version"
-
-func scan(row interface{ Scan(...any) error }) (e Experiment, err error) {
-	var at, duration int64
-	var node string
-	err = row.Scan(&e.ID, &at, &e.Kind, &e.Workload, &e.Status, &e.Error, &duration, &node, &e.Device, &e.Simulated,
-		&e.SpecRoot, &e.SpecDigest, &e.GitCommit, &e.Version)
-	if err != nil {
-		return e, err
-	}
-	e.Time, e.Duration = time.Unix(0, at).UTC(), time.Duration(duration)
-	return e, json.Unmarshal([]byte(node), &e.Node)
-}
-
-// List returns all experiments, newest first, with their sizes (without
-// histograms) but without settings and switches.
-func (d *DB) List(ctx context.Context) ([]Experiment, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT "+columns+" FROM experiments ORDER BY time DESC, id DESC")
-	if err != nil {
-		return nil, fmt.Errorf("experiments: %w", err)
-	}
-	defer rows.Close()
-	var out []Experiment
-	for rows.Next() {
-		e, err := scan(rows)
-		if err != nil {
-			return nil, fmt.Errorf("experiments: %w", err)
-		}
-		out = append(out, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("experiments: %w", err)
-	}
-	for i := range out {
-		if out[i].Sizes, err = d.sizes(ctx, out[i].ID, false); err != nil {
-			return nil, err
+// put replaces the rows of e.ID with those of e.
+func put(ctx context.Context, tx *sql.Tx, e Experiment) error {
+	var err error
+	exec := func(query string, args ...any) {
+		if err == nil {
+			_, err = tx.ExecContext(ctx, query, args...)
 		}
 	}
-	return out, nil
+	exec("DELETE FROM experiments WHERE id = ?", e.ID)
+	exec("INSERT INTO experiments VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, e.Time.UnixNano(), string(e.Kind), e.Workload,
+		string(e.Status), e.Error, int64(e.Duration), document(e.Node), e.Device, e.Simulated, e.SpecRoot, e.SpecDigest, e.GitCommit,
+		e.Version, document(e.Detail))
+	for _, s := range e.Settings {
+		exec("INSERT OR REPLACE INTO settings VALUES (?,?,?,?,?)", e.ID, s.Address, s.Attr, s.Before, s.Value)
+	}
+	for _, s := range e.Series {
+		exec("INSERT OR REPLACE INTO series VALUES (?,?,?,?)", e.ID, s.Name, s.Hint, document(s.Profile))
+	}
+	for _, s := range e.Sizes {
+		exec("INSERT OR REPLACE INTO results VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", e.ID, s.Series, s.Kind, s.Size, s.Tier,
+			s.Warmup, s.N, s.P50, s.P99, s.P999, s.Max, s.Bandwidth, s.Lost, s.Duplicated, s.Reordered, s.Corrupted,
+			s.Histogram, document(s.SizeDetail))
+	}
+	for _, s := range e.Switches {
+		exec("INSERT INTO switches VALUES (?,?,?,?,?,?,?,?,?,?)", e.ID, s.Workload, s.PID, s.Connection, int64(s.Generation),
+			s.Outcome, int64(s.Pause), s.Drained, s.Held, int64(s.At))
+	}
+	return err
 }
 
-// Show returns one experiment whole. An unambiguous beginning of an id is enough.
-func (d *DB) Show(ctx context.Context, id string) (Experiment, error) {
-	like := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(id) + "%"
-	rows, err := d.sql.QueryContext(ctx, "SELECT "+columns+` FROM experiments WHERE id = ? OR id LIKE ? ESCAPE '\' ORDER BY id = ? DESC LIMIT 2`, id, like, id)
+// document writes v, which has nothing that JSON cannot hold, as a column.
+func document(v any) string {
+	b, err := json.Marshal(v)
 	if err != nil {
-		return Experiment{}, fmt.Errorf("experiments: %w", err)
+		return "{}"
 	}
-	defer rows.Close()
-	var found []Experiment
-	for rows.Next() {
-		e, err := scan(rows)
-		if err != nil {
-			return Experiment{}, fmt.Errorf("experiments: %w", err)
-		}
-		found = append(found, e)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return Experiment{}, fmt.Errorf("experiments: %w", err)
-	}
-	switch {
-	case len(found) == 0 || id == "":
-		return Experiment{}, fmt.Errorf("%w: %q", ErrNotFound, id)
-	case len(found) > 1 && found[0].ID != id:
-		return Experiment{}, fmt.Errorf("%q is the beginning of several experiments, such as %s and %s", id, found[0].ID, found[1].ID)
-	}
-	e := found[0]
-	if e.Sizes, err = d.sizes(ctx, e.ID, true); err != nil {
-		return e, err
-	}
-	err = d.each(ctx, "SELECT address, attr, before, value FROM settings WHERE experiment = ? ORDER BY address, attr", e.ID, func(r *sql.Rows) error {
-		var s Setting
-		err := r.Scan(&s.Address, &s.Attr, &s.Before, &s.Value)
-		e.Settings = append(e.Settings, s)
-		return err
-	})
-	if err != nil {
-		return e, err
-	}
-	err = d.each(ctx, "SELECT workload, pid, connection, generation, outcome, pause, drained, held FROM switches WHERE experiment = ? ORDER BY rowid", e.ID, func(r *sql.Rows) error {
-		var s Switch
-		err := r.Scan(&s.Workload, &s.PID, &s.Connection, &s.Generation, &s.Outcome, &s.Pause, &s.Drained, &s.Held)
-		e.Switches = append(e.Switches, s)
-		return err
-	})
-	return e, err
-}
-
-func (d *DB) sizes(ctx context.Context, id string, histograms bool) ([]Size, error) {
-	column := "NULL"
-	if histograms {
-		column = "histogram"
-	}
-	var out []Size
-	err := d.each(ctx, "SELECT size, warmup, n, p50, p99, max, lost, duplicated, reordered, corrupted, "+column+" FROM sizes WHERE experiment = ? ORDER BY size", id, func(r *sql.Rows) error {
-		var s Size
-		err := r.Scan(&s.Size, &s.Warmup, &s.N, &s.P50, &s.P99, &s.Max, &s.Lost, &s.Duplicated, &s.Reordered, &s.Corrupted, &s.Histogram)
-		out = append(out, s)
-		return err
-	})
-	return out, err
-}
-
-func (d *DB) each(ctx context.Context, query, id string, row func(*sql.Rows) error) error {
-	rows, err := d.sql.QueryContext(ctx, query, id)
-	if err != nil {
-		return fmt.Errorf("experiment %s: %w", id, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows); err != nil {
-			return fmt.Errorf("experiment %s: %w", id, err)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("experiment %s: %w", id, err)
-	}
-	return nil
+	return string(b)
 }

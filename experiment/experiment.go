@@ -4,6 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"time"
+
+	"github.com/rdmatune/rdmatune/measure"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // A Kind is what wrote an experiment.
@@ -48,9 +51,57 @@ type Experiment struct {
 	Version    string `json:"version"`              // of rdmatune
 
 	Settings []Setting `json:"settings,omitempty"`
+	Series   []Series  `json:"series,omitempty"`
 	Sizes    []Size    `json:"sizes,omitempty"`
 	Switches []Switch  `json:"switches,omitempty"`
+
+	Detail
 }
+
+// A Detail is what an experiment has besides: stored as one JSON document, so that a
+// fact more needs no new schema.
+type Detail struct {
+	// Explain holds what can explain a number: hardware, firmware, drivers, limits, by
+	// name ("nic.firmware", "cpu.microcode").
+	Explain map[string]string `json:"explain,omitempty"`
+	// Observed is what was seen during the run and is never twice the same: interrupts
+	// taken, frequency.
+	Observed map[string]string `json:"observed,omitempty"`
+	Guards   []Guard           `json:"guards,omitempty"`
+	// Notes say what a reader must know to read the numbers right.
+	Notes []string `json:"notes,omitempty"`
+	// Origin is the archive that the experiment was imported from, "" for one of this node.
+	Origin string `json:"origin,omitempty"`
+}
+
+// A Series is one of the set-ups that a run measured side by side.
+type Series struct {
+	Name string `json:"name"`           // unique within the experiment
+	Hint *int64 `json:"hint,omitempty"` // bytes; nil: none
+	// Profile is the connection's profile as granted, by attribute.
+	Profile map[string]string `json:"profile,omitempty"`
+}
+
+// Verdicts on a guard.
+const (
+	GuardPassed      = "passed"
+	GuardBreached    = "breached"
+	GuardNotMeasured = "not measured"
+)
+
+// A Guard is the verdict on one guard block.
+type Guard struct {
+	Workload string `json:"workload"`
+	Name     string `json:"name"`
+	Verdict  string `json:"verdict"`
+	Text     string `json:"text"` // what was asked and what was measured
+}
+
+// Kinds of a Size's measurement.
+const (
+	RoundTrip = "round_trip" // from before the send until after the receipt of the answer
+	Stream    = "stream"     // one way, as many under way as the connection takes
+)
 
 // A Node is the identity of the machine.
 type Node struct {
@@ -74,17 +125,40 @@ type Setting struct {
 // A Size is what was measured for one message size. Latencies are round trips in
 // nanoseconds.
 type Size struct {
+	Series     string `json:"series,omitempty"` // name of the series, "" for a run of one
+	Kind       string `json:"kind"`
+	Tier       string `json:"tier,omitempty"` // inline, eager or rendezvous
 	Size       int64  `json:"size"`
 	Warmup     int64  `json:"warmup"`
 	N          int64  `json:"n"`
 	P50        int64  `json:"p50_ns"`
 	P99        int64  `json:"p99_ns"`
+	P999       int64  `json:"p999_ns,omitempty"` // 0 when n is below 10,000
 	Max        int64  `json:"max_ns"`
+	Bandwidth  int64  `json:"bandwidth,omitempty"` // bytes per second
 	Lost       int64  `json:"lost"`
 	Duplicated int64  `json:"duplicated"`
 	Reordered  int64  `json:"reordered"`
 	Corrupted  int64  `json:"corrupted"`
 	Histogram  []byte `json:"histogram,omitempty"` // HdrHistogram V2, compressed
+
+	SizeDetail
+}
+
+// A SizeDetail is what a size has besides, stored as one JSON document.
+type SizeDetail struct {
+	Worst      []measure.Sample `json:"worst,omitempty"` // the longest, longest first
+	Timeline   []Point          `json:"timeline,omitempty"`
+	HighWater  int64            `json:"high_water,omitempty"`  // most work requests outstanding
+	FullEvents int64            `json:"full_events,omitempty"` // times that a sender found no slot or credit
+}
+
+// A Point of a timeline is the latency of the messages of a stretch of time.
+type Point struct {
+	At  time.Duration `json:"at_ns"` // since the start of the run, of its end
+	N   int64         `json:"n"`
+	P50 int64         `json:"p50_ns"`
+	Max int64         `json:"max_ns"`
 }
 
 // A Switch is one connection's change of lanes.
@@ -94,7 +168,8 @@ type Switch struct {
 	Connection string        `json:"connection"`
 	Generation uint64        `json:"generation"`
 	Outcome    string        `json:"outcome"`
-	Pause      time.Duration `json:"pause_ns"` // first held request to its post
+	At         time.Duration `json:"at_ns,omitempty"` // since the start of the run
+	Pause      time.Duration `json:"pause_ns"`        // first held request to its post
 	Drained    int64         `json:"drained"`
 	Held       int64         `json:"held"`
 }
@@ -105,4 +180,12 @@ func NewID(now time.Time) string {
 	b := make([]byte, 2)
 	rand.Read(b) // never fails
 	return now.UTC().Format("20060102-150405-") + hex.EncodeToString(b)
+}
+
+// HintText is the hint as a person reads it.
+func (s Series) HintText() string {
+	if s.Hint == nil {
+		return "(unset)"
+	}
+	return param.FormatBytes(*s.Hint)
 }

@@ -12,7 +12,24 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdmatune/rdmatune/measure"
 )
+
+func ptr[T any](v T) *T { return &v }
+
+// histogram encodes samples in nanoseconds.
+func histogram(samples ...time.Duration) []byte {
+	h := measure.New()
+	for _, d := range samples {
+		h.Record(d)
+	}
+	b, err := h.Encode()
+	if err != nil {
+		panic(err) // nothing that a test could do
+	}
+	return b
+}
 
 func sample(id string, at time.Time) Experiment {
 	return Experiment{
@@ -20,11 +37,22 @@ func sample(id string, at time.Time) Experiment {
 		Node:   Node{Ref: "local", Hostname: "h", Kernel: "6.1", BootID: "b", Virtualised: "kvm", Driver: "rxe", Firmware: "1"},
 		Device: "rxe0", Simulated: true, SpecRoot: "/s", SpecDigest: "d", GitCommit: "c-dirty", Version: "0.1.0",
 		Settings: []Setting{{Address: `workload.b.hint`, Attr: "size", Before: "(unset)", Value: "16 KiB"}},
-		Sizes: []Size{
-			{Size: 8, Warmup: 100, N: 1000, P50: 1, P99: 2, Max: 3, Lost: 4, Duplicated: 5, Reordered: 6, Corrupted: 7, Histogram: []byte{0, 1}},
-			{Size: 4096, N: 1},
+		Series: []Series{
+			{Name: "none", Profile: map[string]string{"depth": "256"}},
+			{Name: "hint 8 KiB", Hint: ptr(int64(8192))},
 		},
-		Switches: []Switch{{Workload: "b", PID: 7, Connection: "1", Generation: 2, Outcome: "switched", Pause: 5, Drained: 6, Held: 7}},
+		Sizes: []Size{
+			{Series: "none", Kind: RoundTrip, Tier: "inline", Size: 8, Warmup: 100, N: 3, P50: 1, P99: 2, Max: 3, Lost: 4, Duplicated: 5, Reordered: 6, Corrupted: 7,
+				Histogram: histogram(1, 2, 3), SizeDetail: SizeDetail{
+					Worst: []measure.Sample{{Index: 2, At: 3, Latency: 3}}, Timeline: []Point{{At: 1, N: 3, P50: 2, Max: 3}}, HighWater: 4, FullEvents: 5,
+				}},
+			{Series: "hint 8 KiB", Kind: Stream, Size: 4096, N: 1, Bandwidth: 7},
+		},
+		Switches: []Switch{{Workload: "b", PID: 7, Connection: "1", Generation: 2, Outcome: "switched", At: 4, Pause: 5, Drained: 6, Held: 7}},
+		Detail: Detail{
+			Explain: map[string]string{"nic.model": "m", "topology": "nic on NUMA node 1"}, Observed: map[string]string{"interrupts": "12"},
+			Guards: []Guard{{Workload: "b", Name: "tail", Verdict: GuardPassed, Text: "p99 19 us <= 20 us"}}, Notes: []string{"cold"},
+		},
 	}
 }
 
@@ -74,7 +102,7 @@ func TestRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n-want +got\n%s", err, diff)
 	}
-	list, err := ro.List(ctx)
+	list, err := ro.List(ctx, Filter{})
 	if err != nil || len(list) != 4 || list[0].ID != want.ID || len(list[0].Sizes) != 2 || list[0].Sizes[0].Histogram != nil {
 		t.Errorf("list: %+v, %v", list, err)
 	}
@@ -113,7 +141,7 @@ func TestTwoWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	list, err := db.List(ctx)
+	list, err := db.List(ctx, Filter{})
 	if err != nil || len(list) != writers*each {
 		t.Errorf("%d experiments, %v; want %d", len(list), err, writers*each)
 	}

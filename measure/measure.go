@@ -115,15 +115,15 @@ func Decode(b []byte) (*Histogram, error) {
 
 // A Summary is what is shown of a histogram.
 type Summary struct {
-	N        int64
-	P50, P99 time.Duration
-	P999     time.Duration // 0 when N is below TailSamples
-	Max      time.Duration
+	N             int64
+	P50, P90, P99 time.Duration
+	P999          time.Duration // 0 when N is below TailSamples
+	Max           time.Duration
 }
 
 // Summary summarises every sample of h.
 func (h *Histogram) Summary() Summary {
-	s := Summary{N: h.N(), P50: h.Quantile(0.50), P99: h.Quantile(0.99), Max: h.Max()}
+	s := Summary{N: h.N(), P50: h.Quantile(0.50), P90: h.Quantile(0.90), P99: h.Quantile(0.99), Max: h.Max()}
 	if s.N >= TailSamples {
 		s.P999 = h.Quantile(0.999)
 	}

@@ -62,7 +62,7 @@ func (o *options) record(ctx context.Context, x *bencher, b *benchFlags, r bench
 			return "", err
 		}
 		e.Sizes = append(e.Sizes, experiment.Size{
-			Size: s.Size, Warmup: int64(r.Warmup), N: s.Latency.N(), P50: s.Latency.Quantile(0.5).Nanoseconds(),
+			Kind: experiment.RoundTrip, Size: s.Size, Warmup: int64(r.Warmup), N: s.Latency.N(), P50: s.Latency.Quantile(0.5).Nanoseconds(),
 			P99: s.Latency.Quantile(0.99).Nanoseconds(), Max: s.Latency.Max().Nanoseconds(),
 			Lost: int64(s.Lost), Duplicated: int64(s.Duplicated), Reordered: int64(s.Reordered), Corrupted: int64(s.Corrupted), Histogram: h,
 		})

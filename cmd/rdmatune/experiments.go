@@ -59,7 +59,7 @@ func newExperimentsList(o *options) *cobra.Command {
 			list := []experiment.Experiment{}
 			if db != nil {
 				defer db.Close()
-				all, err := db.List(cmd.Context())
+				all, err := db.List(cmd.Context(), experiment.Filter{})
 				if err != nil {
 					return err
 				}

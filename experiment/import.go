@@ -1,0 +1,185 @@
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rdmatune/rdmatune/measure"
+)
+
+// Limits of what Import takes.
+const (
+	MaxImport      = 256 << 20 // bytes of an export
+	maxExperiments = 100_000
+	maxRows        = 10_000 // settings, series, sizes or switches of one experiment
+	maxText        = 4096   // bytes of a name or value
+)
+
+// idPattern is what NewID makes.
+var idPattern = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+
+// Import adds the experiments of an export, under origin, and returns how many were
+// new. Those whose id is there already are left as they are. Everything is checked
+// before anything is written, and all is written or nothing.
+func (d *DB) Import(ctx context.Context, r io.Reader, origin string) (added, known int, err error) {
+	list, err := readExport(r)
+	if err != nil {
+		return 0, 0, fmt.Errorf("import: %w", err)
+	}
+	tx, err := d.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, 0, fmt.Errorf("import: %w", err)
+	}
+	defer tx.Rollback()
+	for _, e := range list {
+		var there int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM experiments WHERE id = ?", e.ID).Scan(&there); err != nil {
+			return 0, 0, fmt.Errorf("import: %w", err)
+		}
+		if there > 0 {
+			known++
+			continue
+		}
+		if e.Origin == "" {
+			e.Origin = origin
+		}
+		if err := put(ctx, tx, e); err != nil {
+			return 0, 0, fmt.Errorf("import: experiment %s: %w", e.ID, err)
+		}
+		added++
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, 0, fmt.Errorf("import: %w", err)
+	}
+	return added, known, nil
+}
+
+// readExport reads and checks what WriteJSON wrote somewhere.
+func readExport(r io.Reader) ([]Experiment, error) {
+	limited := &io.LimitedReader{R: r, N: MaxImport + 1}
+	dec := json.NewDecoder(limited)
+	var a archive
+	if err := dec.Decode(&a); err != nil {
+		if limited.N <= 0 {
+			return nil, fmt.Errorf("the export has more than %d bytes", MaxImport)
+		}
+		return nil, fmt.Errorf("not an export of experiments: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the export's end")
+	}
+	if major, _, _ := strings.Cut(a.FormatVersion, "."); major != "1" {
+		return nil, fmt.Errorf("format version %.20q; this rdmatune reads 1.x", a.FormatVersion)
+	}
+	if len(a.Experiments) > maxExperiments {
+		return nil, fmt.Errorf("%d experiments, more than %d", len(a.Experiments), maxExperiments)
+	}
+	seen := map[string]bool{}
+	for i, e := range a.Experiments {
+		if !idPattern.MatchString(e.ID) || seen[e.ID] {
+			return nil, fmt.Errorf("experiment number %d: id %.40q is malformed or there twice", i+1, e.ID)
+		}
+		seen[e.ID] = true
+		if err := e.check(); err != nil {
+			return nil, fmt.Errorf("experiment %s: %w", e.ID, err)
+		}
+		if e.Status == Running {
+			a.Experiments[i].Status = Interrupted // elsewhere: its end will never be told here
+		}
+	}
+	return a.Experiments, nil
+}
+
+// check holds an experiment from elsewhere to what one of this node's can be.
+func (e Experiment) check() error {
+	switch e.Kind {
+	case Apply, Destroy, Bench:
+	default:
+		return fmt.Errorf("kind %.20q", e.Kind)
+	}
+	switch e.Status {
+	case Running, Done, Failed, RolledBack, Interrupted:
+	default:
+		return fmt.Errorf("status %.20q", e.Status)
+	}
+	if y := e.Time.Year(); y < 2000 || y > 2200 || e.Duration < 0 || e.Duration > 10*365*24*time.Hour {
+		return fmt.Errorf("time %s and duration %s", e.Time, e.Duration)
+	}
+	if max(len(e.Settings), len(e.Series), len(e.Sizes), len(e.Switches), len(e.Explain), len(e.Guards)) > maxRows {
+		return fmt.Errorf("more than %d settings, series, sizes or switches", maxRows)
+	}
+	texts := []string{e.Device, e.Version, e.SpecRoot, e.SpecDigest, e.GitCommit, e.Origin, e.Node.Ref, e.Node.Hostname,
+		e.Node.Kernel, e.Node.BootID, e.Node.Virtualised, e.Node.Driver, e.Node.Firmware}
+	for k, v := range e.Explain {
+		texts = append(texts, k, v)
+	}
+	for _, s := range e.Settings {
+		texts = append(texts, s.Address, s.Attr, s.Before, s.Value)
+	}
+	names := map[string]bool{"": len(e.Series) == 0}
+	for _, s := range e.Series {
+		texts = append(texts, s.Name)
+		names[s.Name] = true
+	}
+	for _, t := range texts {
+		if len(t) > maxText || !utf8.ValidString(t) || strings.ContainsRune(t, 0) {
+			return fmt.Errorf("a text of %d bytes that is too long or not text", len(t))
+		}
+	}
+	for _, z := range e.Sizes {
+		if err := z.check(names); err != nil {
+			return fmt.Errorf("size %d: %w", z.Size, err)
+		}
+	}
+	return nil
+}
+
+func (z Size) check(series map[string]bool) error {
+	switch {
+	case z.Kind != RoundTrip && z.Kind != Stream:
+		return fmt.Errorf("kind %.20q", z.Kind)
+	case !series[z.Series]:
+		return fmt.Errorf("series %.40q is not declared", z.Series)
+	case min(z.Size, z.Warmup, z.N, z.P50, z.P99, z.P999, z.Max, z.Bandwidth, z.Lost, z.Duplicated, z.Reordered, z.Corrupted) < 0:
+		return errors.New("a negative number")
+	case len(z.Worst) > measure.WorstKept || len(z.Timeline) > maxRows:
+		return errors.New("too many samples or points")
+	}
+	if len(z.Histogram) == 0 {
+		return nil
+	}
+	h, err := measure.Decode(z.Histogram)
+	if err == nil && h.N() != z.N {
+		err = fmt.Errorf("its histogram has %d samples, not %d", h.N(), z.N)
+	}
+	return err
+}
+
+// Remove deletes experiments by their whole ids and returns how many there were.
+func (d *DB) Remove(ctx context.Context, ids ...string) (int, error) {
+	tx, err := d.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("remove: %w", err)
+	}
+	defer tx.Rollback()
+	total := int64(0)
+	for _, id := range ids {
+		res, err := tx.ExecContext(ctx, "DELETE FROM experiments WHERE id = ? AND status <> ?", id, string(Running))
+		if err != nil {
+			return 0, fmt.Errorf("remove %s: %w", id, err)
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return 0, fmt.Errorf("remove %s: %w", id, err)
+		}
+		total += n
+	}
+	return int(total), tx.Commit()
+}
