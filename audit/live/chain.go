@@ -1,0 +1,70 @@
+package live
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/node"
+)
+
+// chain checks how the threads of p lie to the interrupts of a device that it uses.
+func (l *looker) chain(p *Process, u *Use) *Chain {
+	threads := cpulist.New()
+	for _, th := range p.Threads {
+		if set, err := cpulist.ParseKernel(th.CPUs); err == nil {
+			threads = threads.Union(set)
+		}
+	}
+	c := &Chain{ThreadCPUs: cpulist.Format(threads), Queues: u.CQs}
+	dev := l.device(u.Device)
+	if dev == nil {
+		c.Verdict = "not checked: the device's interrupts are not known"
+		return c
+	}
+	irqs, unknown := cpulist.New(), 0
+	for _, v := range dev.IRQs {
+		if v.Affinity == nil {
+			unknown++
+			continue
+		}
+		if set, err := cpulist.ParseKernel(*v.Affinity); err == nil {
+			irqs = irqs.Union(set)
+		}
+	}
+	c.Interrupts, c.InterruptCPUs = len(dev.IRQs), cpulist.Format(irqs)
+	shared := threads.Intersection(irqs)
+	c.Shared = cpulist.Format(shared)
+	near := "nearness not known"
+	if dev.LocalCPUs != nil && *dev.LocalCPUs != "" {
+		if local, err := cpulist.ParseKernel(*dev.LocalCPUs); err == nil {
+			c.Near = new(threads.IsSubsetOf(local))
+			near = "near the device"
+			if !*c.Near {
+				near = "not all near the device (its CPUs: " + *dev.LocalCPUs + ")"
+			}
+		}
+	}
+	switch {
+	case len(dev.IRQs) == 0:
+		c.Verdict = near + "; the device has no interrupts of its own"
+	case unknown > 0:
+		c.Verdict = fmt.Sprintf("%s; the affinity of %d interrupts is not readable", near, unknown)
+	case shared.IsEmpty():
+		c.Verdict = near + "; no CPU both runs a thread and takes an interrupt"
+	default:
+		c.Verdict = near + "; CPU " + c.Shared + " may run a thread and take interrupts"
+	}
+	return c
+}
+
+func (l *looker) device(name string) *node.RDMA {
+	if l.facts == nil {
+		return nil
+	}
+	i := slices.IndexFunc(l.facts.RDMA, func(d node.RDMA) bool { return d.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &l.facts.RDMA[i]
+}
