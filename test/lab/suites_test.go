@@ -17,7 +17,7 @@ var suites = []struct {
 	pkg   string
 	tests []string
 }{
-	{"drivers/verbs/ibverbs", []string{"TestSemantics"}},
+	{"drivers/verbs/ibverbs", []string{"TestSemantics", "TestEvents"}},
 	{"drivers/drivertest", []string{"TestLocal"}},
 	{"drivers/verbs/transport", []string{"TestSizes", "TestSwitchUnderLoad", "TestManySwitchesLeakNothing", "TestBothOpen", "TestFaultAtEveryStep", "TestTwoProcesses"}},
 }

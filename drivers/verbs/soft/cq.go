@@ -20,36 +20,44 @@ const (
 	armedAny
 )
 
-type cq struct {
-	ch      *compChannel
-	shuffle bool
+// moderation is when a CQ announces completions.
+type moderation struct {
+	count  int // completions per event, 0 = every one
+	period time.Duration
+}
 
-	mu       sync.Mutex
-	ring     []verbs.WC // guarded by mu, as are the rest
-	head, n  int
-	overflow bool
-	arm      armed
-	count    int // moderation: completions per event, 0 = every one
-	period   time.Duration
-	since    int // completions since the last event
-	timer    *time.Timer
-	users    int // queue pairs
+type cq struct {
+	dev *device
+	ch  *compChannel
+
+	mu         sync.Mutex
+	ring       []verbs.WC // guarded by mu, as are the rest
+	head, n    int
+	overflow   bool
+	arm        armed
+	moderation            // as set
+	effective  moderation // as done: differs on a device that ignores settings
+	since      int        // completions since the last event
+	timer      *time.Timer
+	users      int // queue pairs
 }
 
 // push adds a completion; false means that the queue overflowed.
 func (q *cq) push(wc verbs.WC, solicited bool) bool {
 	q.mu.Lock()
-	if q.n == len(q.ring) {
+	if q.overflow || q.n == len(q.ring) {
+		first := !q.overflow
 		q.overflow = true
-	}
-	if q.overflow {
 		q.signal()
 		q.mu.Unlock()
+		if first {
+			q.dev.emit(verbs.Event{Kind: verbs.EventCQError})
+		}
 		return false
 	}
 	at := q.n
 	q.n++
-	if q.shuffle {
+	if q.dev.mode.Shuffle {
 		at = q.shufflePlace(wc.QPN, at)
 	}
 	q.ring[(q.head+at)%len(q.ring)] = wc
@@ -79,12 +87,12 @@ func (q *cq) shufflePlace(qpn uint32, end int) int {
 
 // moderate announces the completion now, or later as Moderate asked.
 func (q *cq) moderate() {
-	if q.count <= 1 || q.since >= q.count {
+	if q.effective.count <= 1 || q.since >= q.effective.count {
 		q.signal()
 		return
 	}
 	if q.timer == nil {
-		q.timer = time.AfterFunc(q.period, func() {
+		q.timer = time.AfterFunc(q.effective.period, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			q.timer = nil
@@ -150,8 +158,23 @@ func (q *cq) Moderate(count, periodUsec int) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.count, q.period = count, time.Duration(periodUsec)*time.Microsecond
+	q.moderation = moderation{count, time.Duration(periodUsec) * time.Microsecond}
+	if !q.dev.mode.Ignore {
+		q.effective = q.moderation
+	}
 	return nil
+}
+
+// Moderation reads back what c, a CQ of a soft device, has been set to; ok is false
+// for another provider's.
+func Moderation(c verbs.CQ) (count, periodUsec int, ok bool) {
+	q, ok := c.(*cq)
+	if !ok {
+		return 0, 0, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.count, int(q.period / time.Microsecond), true
 }
 
 func (q *cq) Cap() int { return len(q.ring) }

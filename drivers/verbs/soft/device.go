@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
@@ -28,7 +29,22 @@ type Provider struct {
 	// Shuffle lets completions of different queue pairs on one CQ arrive in any
 	// order, as hardware may.
 	Shuffle bool
+	// Moderation lets every CQ start out moderated by count and time, as on devices
+	// that moderate by default: an event comes for 16 completions or after 50 us,
+	// unless CQ.Moderate says otherwise. Without it a CQ starts unmoderated; CQ.Moderate
+	// is granted and honoured in both.
+	Moderation bool
+	// Ignore makes a device that grants settings, reads them back right and does
+	// nothing with them, as behind some hypervisors: CQ.Moderate is taken, the function
+	// Moderation tells what was set, and events come as if it never had been.
+	Ignore bool
 }
+
+// What Provider.Moderation starts with.
+const (
+	defaultCount  = 16
+	defaultPeriod = 50 * time.Microsecond
+)
 
 // Name is "soft".
 func (Provider) Name() string { return "soft" }
@@ -42,7 +58,7 @@ func (p Provider) Open(name string) (verbs.Device, error) {
 		return nil, fmt.Errorf("soft: no device %q (there is soft0): %w", name, syscall.ENODEV)
 	}
 	return &device{
-		name: name, shuffle: p.Shuffle,
+		name: name, mode: p, events: verbs.NewEventQueue(),
 		listeners: map[netip.Addr]*listener{},
 		qps:       map[uint32]*qp{},
 		nextQPN:   rand.Uint32N(1<<23) + 2,
@@ -50,8 +66,8 @@ func (p Provider) Open(name string) (verbs.Device, error) {
 }
 
 type device struct {
-	name    string
-	shuffle bool
+	name string
+	mode Provider
 
 	mu        sync.Mutex
 	listeners map[netip.Addr]*listener // guarded by mu
@@ -59,6 +75,7 @@ type device struct {
 	nextQPN   uint32                   // guarded by mu
 	nextKey   uint32                   // guarded by mu
 	closed    bool                     // guarded by mu
+	events    verbs.EventQueue         // guarded by mu: its writing side
 }
 
 func (d *device) Name() string { return d.name }
@@ -114,7 +131,11 @@ func (d *device) NewCQ(cqe int, ch verbs.CompChannel, vector int) (verbs.CQ, err
 	if cqe < 1 || cqe > maxCQE || vector != 0 {
 		return nil, fmt.Errorf("%s: create cq of %d on vector %d: %w", d.name, cqe, vector, syscall.EINVAL)
 	}
-	q := &cq{ring: make([]verbs.WC, roundCap(cqe)), shuffle: d.shuffle}
+	q := &cq{dev: d, ring: make([]verbs.WC, roundCap(cqe))}
+	if d.mode.Moderation {
+		q.count, q.period = defaultCount, defaultPeriod
+	}
+	q.effective = q.moderation
 	if ch != nil {
 		c, ok := ch.(*compChannel)
 		if !ok {
@@ -132,7 +153,10 @@ func (d *device) Close() error {
 		d.mu.Unlock()
 		return fmt.Errorf("%s: close with %d queue pairs: %w", d.name, n, syscall.EBUSY)
 	}
-	d.closed = true
+	if !d.closed {
+		d.closed = true
+		close(d.events)
+	}
 	ls := d.listeners
 	d.listeners = nil
 	d.mu.Unlock()
@@ -140,6 +164,27 @@ func (d *device) Close() error {
 		l.close()
 	}
 	return nil
+}
+
+func (d *device) Events() <-chan verbs.Event { return d.events }
+
+// emit announces an event to whoever reads them.
+func (d *device) emit(e verbs.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.events.Put(e)
+	}
+}
+
+// Emit makes a soft device announce e, for tests of what its users do then; false
+// for a device of another provider.
+func Emit(dev verbs.Device, e verbs.Event) bool {
+	d, ok := dev.(*device)
+	if ok {
+		d.emit(e)
+	}
+	return ok
 }
 
 // roundCap returns the 2^n-1 at or above n, as rxe grants.

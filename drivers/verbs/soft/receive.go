@@ -101,6 +101,7 @@ func (r *reader) write(f frame) bool {
 	if !ok {
 		r.tell(frameAccess)
 		r.q.Fail()
+		r.q.dev.emit(verbs.Event{Kind: verbs.EventQPAccess, QPN: r.q.num})
 		return false
 	}
 	r.pos++

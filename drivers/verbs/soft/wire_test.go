@@ -2,6 +2,9 @@ package soft
 
 import (
 	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -9,7 +12,7 @@ import (
 )
 
 func FuzzFrame(f *testing.F) {
-	for _, fr := range []frame{{frameData, flagSolicited, 7, 1000}, {frameAck, 0, 1 << 31, 0}, {frameInvalid, 0, 3, 0}} {
+	for _, fr := range []frame{{frameData, flagSolicited, 7, 1000}, {frameAck, 0, 1 << 31, 0}, {frameInvalid, 0, 3, 0}, {frameWrite, 0, 9, maxMsg}, {frameAccess, 0, 1, 0}} {
 		var b [frameLen]byte
 		fr.put(&b)
 		f.Add(b[:])
@@ -31,6 +34,78 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
+func FuzzRemoteWrite(f *testing.F) {
+	f.Add(make([]byte, remoteWriteLen))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) != remoteWriteLen {
+			return
+		}
+		b := [remoteWriteLen]byte(in)
+		var again [remoteWriteLen]byte
+		parseRemoteWrite(&b).put(&again)
+		if again != b {
+			t.Fatalf("%x reads as %+v", b, parseRemoteWrite(&b))
+		}
+	})
+}
+
+// FuzzStream lets a peer say anything on a data connection: it may fill what was
+// posted and write where it may, and nothing else.
+func FuzzStream(f *testing.F) {
+	const at, key = 1000, 7 // where the region starts in the arena, and its key
+	stream := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	head := func(fr frame) []byte {
+		var b [frameLen]byte
+		fr.put(&b)
+		return b[:]
+	}
+	// Addresses in the corpus count from the region's start; the test adds it.
+	place := func(addr uint64, rkey uint32) []byte {
+		var b [remoteWriteLen]byte
+		remoteWrite{addr, rkey}.put(&b)
+		return b[:]
+	}
+	f.Add(stream(head(frame{frameData, 0, 0, 4}), []byte("abcd"), head(frame{frameData, 1, 1, 0})))
+	f.Add(stream(head(frame{frameWrite, 0, 0, 4}), place(0, key), []byte("abcd"), head(frame{frameWrite, 0, 1, 0}), place(5, 5)))
+	f.Add(stream(head(frame{frameWrite, 0, 0, 64}), place(0, key), bytes.Repeat([]byte{1}, 64)))
+	f.Add(stream(head(frame{frameWrite, 0, 0, 65}), place(0, key), bytes.Repeat([]byte{1}, 65)))
+	f.Add(stream(head(frame{frameWrite, 0, 0, 4}), place(1<<64-2, key), []byte("abcd")))
+	f.Add(stream(head(frame{frameData, 0, 0, 100}), bytes.Repeat([]byte{1}, 100)))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		arena := make([]byte, 4096)
+		d := &device{name: "soft0", events: verbs.NewEventQueue()}
+		p := &pd{dev: d, mrs: map[uint32]*mr{}}
+		m := &mr{pd: p, key: key, buf: arena[at : at+64], access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}
+		p.mrs[key] = m
+		cq := &cq{dev: d, ring: make([]verbs.WC, 7)}
+		q := &qp{
+			dev: d, pd: p, sendCQ: cq, recvCQ: cq, state: verbs.QPRTS, failed: make(chan struct{}), reaped: make(chan struct{}),
+			rq: []verbs.RecvWR{{ID: 1, Buf: m.buf[:32], LKey: key}, {ID: 2, Buf: m.buf[32:], LKey: key}}, rtail: 2,
+		}
+		q.sendCond.L, q.recvCond.L = &q.mu, &q.mu
+		// The first write's address becomes one near the region.
+		if len(in) >= frameLen+8 && in[0] == frameWrite {
+			in = bytes.Clone(in)
+			addr := binary.BigEndian.Uint64(in[frameLen:])
+			binary.BigEndian.PutUint64(in[frameLen:], addr+m.Addr())
+		}
+		here, there := net.Pipe()
+		q.in = here
+		q.workers.Go(func() { q.read(here) })
+		go io.Copy(io.Discard, there) // acknowledgements
+		there.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		there.Write(in) // the reader may hang up in the middle
+		there.Close()
+		q.Fail()
+		<-q.reaped
+		for i, b := range arena {
+			if b != 0 && (i < at || i >= at+64) {
+				t.Fatalf("byte %d was written, the region is %d to %d", i, at, at+64)
+			}
+		}
+	})
+}
+
 func FuzzGreeting(f *testing.F) {
 	f.Add(greeting{dst: 1, src: 1<<24 - 1, psn: 5}.encode())
 	f.Add([]byte("GET / HTTP/1.1\r\n"))
@@ -42,7 +117,7 @@ func FuzzGreeting(f *testing.F) {
 }
 
 func TestOverflow(t *testing.T) {
-	q := &cq{ring: make([]verbs.WC, 3)}
+	q := &cq{dev: &device{events: verbs.NewEventQueue()}, ring: make([]verbs.WC, 3)}
 	for i := range 4 {
 		if ok := q.push(verbs.WC{ID: uint64(i)}, false); ok != (i < 3) {
 			t.Errorf("push %d: %v", i, ok)
@@ -58,7 +133,7 @@ func TestOverflow(t *testing.T) {
 }
 
 func TestShuffleKeepsOrderPerQueuePair(t *testing.T) {
-	q := &cq{ring: make([]verbs.WC, 1023), shuffle: true}
+	q := &cq{dev: &device{mode: Provider{Shuffle: true}}, ring: make([]verbs.WC, 1023)}
 	for i := range 1000 {
 		if !q.push(verbs.WC{ID: uint64(i), QPN: uint32(i % 3)}, false) {
 			t.Fatal("overflow")
@@ -83,7 +158,7 @@ func TestShuffleKeepsOrderPerQueuePair(t *testing.T) {
 
 func TestModeration(t *testing.T) {
 	ch := &compChannel{wake: make(chan struct{}, 1), done: make(chan struct{})}
-	q := &cq{ring: make([]verbs.WC, 7), ch: ch}
+	q := &cq{dev: &device{events: verbs.NewEventQueue()}, ring: make([]verbs.WC, 7), ch: ch}
 	event := func() bool {
 		select {
 		case <-ch.wake:

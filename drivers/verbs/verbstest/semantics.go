@@ -193,33 +193,3 @@ func testSolicited(t *testing.T, b *bench) {
 	b.b.expect(t, 1, verbs.StatusSuccess)
 	b.b.expect(t, 2, verbs.StatusSuccess)
 }
-
-func testAllocations(t *testing.T, b *bench) {
-	b.connect(t, 7)
-	recv := []verbs.RecvWR{{ID: 1, Buf: b.b.mem[:64], LKey: b.b.mr.LKey()}}
-	send := []verbs.SendWR{b.a.wr(2, 0, 64)}
-	var wc [4]verbs.WC
-	n := testing.AllocsPerRun(200, func() {
-		if _, err := b.b.qp.PostRecv(recv); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.a.qp.PostSend(send); err != nil {
-			t.Fatal(err)
-		}
-		for _, cq := range []verbs.CQ{b.b.cq, b.a.cq} {
-			for {
-				n, err := cq.Poll(wc[:])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if n > 0 {
-					break
-				}
-				time.Sleep(time.Microsecond)
-			}
-		}
-	})
-	if n != 0 {
-		t.Errorf("%v allocations per message", n)
-	}
-}

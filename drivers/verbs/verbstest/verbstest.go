@@ -31,6 +31,19 @@ func Run(t *testing.T, p verbs.Provider, device string) {
 		{"PeerGone", testPeerGone},
 		{"Events", testEvents},
 		{"Solicited", testSolicited},
+		{"Moderation", testModeration},
+		{"Vectors", testVectors},
+		{"Spin", testSpin},
+		{"Write", testWrite},
+		{"WriteRefused", testWriteRefused},
+		{"WriteThenSend", testWriteThenSend},
+		{"WriteInline", testWriteInline},
+		{"ClosedRegion", testClosedRegion},
+		{"HeapMemory", testHeapMemory},
+		{"ByAddress", testByAddress},
+		{"DMABuf", testDMABuf},
+		{"Access", testAccess},
+		{"CloseEndsEvents", testCloseEndsEvents},
 		{"Allocations", testAllocations},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newBench(t, p, device)) })
@@ -49,11 +62,12 @@ type side struct {
 
 // A bench is two sides on one device.
 type bench struct {
-	dev  verbs.Device
-	pd   verbs.PD
-	gid  int
-	mtu  int
-	a, b *side
+	provider verbs.Provider
+	dev      verbs.Device
+	pd       verbs.PD
+	gid      int
+	mtu      int
+	a, b     *side
 }
 
 const memSize = 1 << 20
@@ -69,7 +83,7 @@ func newBench(t *testing.T, p verbs.Provider, device string) *bench {
 	t.Helper()
 	dev, err := p.Open(device)
 	must(t, err)
-	b := &bench{dev: dev, gid: -1}
+	b := &bench{provider: p, dev: dev, gid: -1}
 	b.pd, err = dev.AllocPD()
 	must(t, err)
 	port, err := dev.Port(1)

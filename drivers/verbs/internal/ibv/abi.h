@@ -108,7 +108,10 @@ struct abi_mr {
 };
 
 struct abi_async_event {
-	void *element;
+	union {
+		struct abi_qp *qp;
+		int port_num;
+	} element;
 	int event_type;
 };
 
@@ -216,6 +219,9 @@ enum {
 	ABI_SEND_SIGNALED = 1 << 1, ABI_SEND_SOLICITED = 1 << 2, ABI_SEND_INLINE = 1 << 3,
 	ABI_ACCESS_LOCAL_WRITE = 1 << 0, ABI_ACCESS_REMOTE_WRITE = 1 << 1,
 	ABI_CQ_ATTR_MODERATE = 1 << 0,
+	ABI_EVENT_CQ_ERR = 0, ABI_EVENT_QP_FATAL, ABI_EVENT_QP_REQ_ERR, ABI_EVENT_QP_ACCESS_ERR,
+	ABI_EVENT_DEVICE_FATAL = 8, ABI_EVENT_PORT_ACTIVE, ABI_EVENT_PORT_ERR,
+	ABI_EVENT_GID_CHANGE = 18,
 	ABI_PORT_ACTIVE = 4,
 	ABI_LINK_LAYER_ETHERNET = 2,
 	ABI_QP_STATE = 1 << 0, ABI_QP_ACCESS_FLAGS = 1 << 3, ABI_QP_PKEY_INDEX = 1 << 4, ABI_QP_PORT = 1 << 5,

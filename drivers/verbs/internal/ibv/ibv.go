@@ -5,6 +5,12 @@ package ibv
 // #cgo LDFLAGS: -ldl
 // #include <stdlib.h>
 // #include "shim.h"
+// #cgo noescape shim_poll
+// #cgo nocallback shim_poll
+// #cgo noescape shim_post_send
+// #cgo nocallback shim_post_send
+// #cgo noescape shim_post_recv
+// #cgo nocallback shim_post_recv
 import "C"
 
 import (
@@ -111,6 +117,22 @@ func (c Context) QueryPort(port uint8) (PortAttr, error) {
 func (c Context) QueryGID(port uint8, index int) (gid [16]byte, err error) {
 	err = check("query gid", C.shim_query_gid(c.p, C.uint8_t(port), C.int(index), (*C.uint8_t)(&gid[0])))
 	return gid, err
+}
+
+// AsyncFD is the descriptor that asynchronous events come by, owned by the library.
+func (c Context) AsyncFD() int { return int(c.p.async_fd) }
+
+// TakeAsync takes and acknowledges one asynchronous event: libibverbs' type and, of
+// a queue pair or a port, its number. ok is false when none waits on the
+// non-blocking descriptor.
+func (c Context) TakeAsync() (kind int, number uint32, ok bool, err error) {
+	var k C.int
+	var n C.uint32_t
+	rc := C.shim_take_async(c.p, &k, &n)
+	if e := syscall.Errno(rc); e == syscall.EAGAIN || e == syscall.EINTR {
+		return 0, 0, false, nil
+	}
+	return int(k), uint32(n), rc == 0, check("asynchronous event", rc)
 }
 
 // AllocPD allocates a protection domain.
@@ -293,6 +315,15 @@ func (qp QP) PostRecv(wrs []RecvWR) (int, error) {
 	}
 	return taken(C.shim_post_recv(qp.p, C.int(len(wrs)), (*C.struct_shim_recv)(unsafe.Pointer(&wrs[0]))))
 }
+
+// Go and C write to each other's structs.
+var (
+	_ = [1]int{}[unsafe.Sizeof(WC{})-unsafe.Sizeof(C.struct_shim_wc{})]
+	_ = [1]int{}[unsafe.Offsetof(WC{}.IsRecv)-unsafe.Offsetof(C.struct_shim_wc{}.is_recv)]
+	_ = [1]int{}[unsafe.Sizeof(SendWR{})-unsafe.Sizeof(C.struct_shim_send{})]
+	_ = [1]int{}[unsafe.Offsetof(SendWR{}.Flags)-unsafe.Offsetof(C.struct_shim_send{}.flags)]
+	_ = [1]int{}[unsafe.Sizeof(RecvWR{})-unsafe.Sizeof(C.struct_shim_recv{})]
+)
 
 // taken splits the result of a post.
 func taken(r C.int64_t) (int, error) {

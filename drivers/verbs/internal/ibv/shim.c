@@ -24,6 +24,8 @@ static struct {
 	struct abi_comp_channel *(*create_comp_channel)(struct abi_context *);
 	int (*destroy_comp_channel)(struct abi_comp_channel *);
 	int (*get_cq_event)(struct abi_comp_channel *, struct abi_cq **, void **);
+	int (*get_async_event)(struct abi_context *, struct abi_async_event *);
+	void (*ack_async_event)(struct abi_async_event *);
 	void (*ack_cq_events)(struct abi_cq *, unsigned int);
 	struct abi_cq *(*create_cq)(struct abi_context *, int, void *, struct abi_comp_channel *, int);
 	int (*destroy_cq)(struct abi_cq *);
@@ -61,6 +63,8 @@ int shim_load(char *err, int n)
 		{"ibv_create_comp_channel", &f.create_comp_channel},
 		{"ibv_destroy_comp_channel", &f.destroy_comp_channel},
 		{"ibv_get_cq_event", &f.get_cq_event},
+		{"ibv_get_async_event", &f.get_async_event},
+		{"ibv_ack_async_event", &f.ack_async_event},
 		{"ibv_ack_cq_events", &f.ack_cq_events},
 		{"ibv_create_cq", &f.create_cq},
 		{"ibv_destroy_cq", &f.destroy_cq},
@@ -213,6 +217,30 @@ int shim_take_events(struct abi_comp_channel *ch)
 	}
 }
 
+int shim_take_async(struct abi_context *ctx, int *type, uint32_t *number)
+{
+	struct abi_async_event ev;
+	errno = 0;
+	if (f.get_async_event(ctx, &ev))
+		return error();
+	*type = ev.event_type;
+	*number = 0;
+	switch (ev.event_type) {
+	case ABI_EVENT_QP_FATAL:
+	case ABI_EVENT_QP_REQ_ERR:
+	case ABI_EVENT_QP_ACCESS_ERR:
+		// The queue pair is there until its event is acknowledged.
+		*number = ev.element.qp->qp_num;
+		break;
+	case ABI_EVENT_PORT_ACTIVE:
+	case ABI_EVENT_PORT_ERR:
+	case ABI_EVENT_GID_CHANGE:
+		*number = ev.element.port_num;
+	}
+	f.ack_async_event(&ev);
+	return 0;
+}
+
 int shim_create_cq(struct abi_context *ctx, int cqe, struct abi_comp_channel *ch, int vector, struct abi_cq **cq)
 {
 	errno = 0;
@@ -255,9 +283,9 @@ int shim_poll(struct abi_cq *cq, int max, struct shim_wc *out, int tries)
 	for (int i = 0; i < n; i++) {
 		out[i].id = wc[i].wr_id;
 		out[i].status = wc[i].status;
-		out[i].is_recv = (wc[i].opcode & ABI_WC_RECV) != 0;
 		out[i].byte_len = wc[i].byte_len;
 		out[i].qpn = wc[i].qp_num;
+		out[i].is_recv = (wc[i].opcode & ABI_WC_RECV) != 0;
 	}
 	return n;
 }

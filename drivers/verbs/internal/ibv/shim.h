@@ -19,7 +19,9 @@ struct shim_recv {
 
 struct shim_wc {
 	uint64_t id;
-	uint32_t status, is_recv, byte_len, qpn;
+	int64_t status, byte_len;
+	uint32_t qpn;
+	uint8_t is_recv;
 };
 
 // Most entries that one call takes.
@@ -50,6 +52,10 @@ int shim_destroy_channel(struct abi_comp_channel *ch);
 // Takes and acknowledges every event that waits on the non-blocking channel;
 // returns how many, or -errno.
 int shim_take_events(struct abi_comp_channel *ch);
+
+// Takes and acknowledges one asynchronous event: its type and, of a queue pair or a
+// port, the number. EAGAIN: none waits on the non-blocking descriptor.
+int shim_take_async(struct abi_context *ctx, int *type, uint32_t *number);
 
 int shim_create_cq(struct abi_context *ctx, int cqe, struct abi_comp_channel *ch, int vector, struct abi_cq **cq);
 int shim_destroy_cq(struct abi_cq *cq);

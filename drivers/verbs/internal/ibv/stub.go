@@ -30,11 +30,15 @@ func (Context) Close() error                          { return errBuilt }
 func (Context) Query() (DeviceAttr, error)            { return DeviceAttr{}, errBuilt }
 func (Context) QueryPort(uint8) (PortAttr, error)     { return PortAttr{}, errBuilt }
 func (Context) QueryGID(uint8, int) ([16]byte, error) { return [16]byte{}, errBuilt }
-func (Context) AllocPD() (PD, error)                  { return PD{}, errBuilt }
-func (Context) NewChannel() (Channel, error)          { return Channel{}, errBuilt }
-func (Context) NewCQ(int, Channel, int) (CQ, error)   { return CQ{}, errBuilt }
-func (PD) Close() error                               { return errBuilt }
-func (PD) RegMR([]byte, int) (MR, error)              { return MR{}, errBuilt }
+func (Context) AsyncFD() int                          { return -1 }
+func (Context) TakeAsync() (kind int, number uint32, ok bool, err error) {
+	return 0, 0, false, errBuilt
+}
+func (Context) AllocPD() (PD, error)                { return PD{}, errBuilt }
+func (Context) NewChannel() (Channel, error)        { return Channel{}, errBuilt }
+func (Context) NewCQ(int, Channel, int) (CQ, error) { return CQ{}, errBuilt }
+func (PD) Close() error                             { return errBuilt }
+func (PD) RegMR([]byte, int) (MR, error)            { return MR{}, errBuilt }
 func (PD) RegDMABuf(fd int, offset, length, iova uint64, access int) (MR, error) {
 	return MR{}, errBuilt
 }

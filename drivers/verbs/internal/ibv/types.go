@@ -74,6 +74,8 @@ type RecvWR struct {
 
 // A WC is a completion; its layout is shim_wc's.
 type WC struct {
-	ID                           uint64
-	Status, IsRecv, ByteLen, QPN uint32
+	ID              uint64
+	Status, ByteLen int64
+	QPN             uint32
+	IsRecv          bool
 }
