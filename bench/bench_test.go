@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rdmatune/rdmatune/measure"
 )
 
 func TestCountIsExact(t *testing.T) {
@@ -287,6 +290,15 @@ func TestBadOptions(t *testing.T) {
 		"a duration or a count": {Sizes: []int64{8}},
 		"either":                {Sizes: []int64{8}, Count: 1, Duration: 1},
 		"warm-up of -1":         {Sizes: []int64{8}, Count: 1, Warmup: ptr(-1)},
+		"-1 rounds":             {Sizes: []int64{8}, Duration: 1, Rounds: -1},
+		"messages in flight":    {Sizes: []int64{8}, Count: 1, InFlight: MaxInFlight + 1},
+		"a rate of -1":          {Sizes: []int64{8}, Count: 1, Rate: -1},
+		"a rate is for round":   {Sizes: []int64{8}, Count: 1, Rate: 1, Mode: Streams},
+		"a weight for each":     {Sizes: []int64{8}, Count: 1, Mode: Mixed},
+		"takes any":             {Sizes: []int64{8}, Count: 1, Weights: []float64{1}},
+		"a weight of 0":         {Sizes: []int64{8}, Count: 1, Mode: Mixed, Weights: []float64{0}},
+		"a weight of NaN":       {Sizes: []int64{8}, Count: 1, Mode: Mixed, Weights: []float64{math.NaN()}},
+		`mode "nonsense"`:       {Sizes: []int64{8}, Count: 1, Mode: "nonsense"},
 		"warm-up of 1000001":    {Sizes: []int64{8}, Count: 1, Warmup: ptr(MaxWarmup + 1)},
 	} {
 		cl, _ := newPipe()
@@ -318,20 +330,32 @@ func TestLoop(t *testing.T) {
 func TestNothingIsAllocatedPerMessage(t *testing.T) {
 	cl, sv := newPipe()
 	served := serve(t, sv)
-	r := newRun(cl, Options{Sizes: []int64{4096}, Count: 1, Warmup: ptr(0), Stall: time.Minute})
+	o := Options{Sizes: []int64{4096}, Count: 1, Warmup: ptr(0), Stall: time.Minute}
+	if err := o.settle(1); err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClient([]Arm{{Conns: []Conn{cl}}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.arms[0].runs[0]
 	var stop func()
-	r.ctx, stop = r.connContext(t.Context())
+	r.ctx, stop = c.connContext(t.Context())
 	defer stop()
 	if err := r.hello(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.block(0, 100, 1, time.Time{}); err != nil {
+	if err := c.turn(c.arms[0], 0, 100, 1, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
+	found := c.arms[0].sizes[0]
 	allocs := testing.AllocsPerRun(500, func() {
-		if _, _, err := r.roundTrip(0); err != nil {
+		now, took, err := r.roundTrip(0)
+		if err != nil {
 			t.Fatal(err)
 		}
+		found.worst.Record(measure.Sample{At: now.Sub(c.start), Latency: took})
+		found.hist.Record(took)
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations per round trip, of both ends", allocs)

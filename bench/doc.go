@@ -2,10 +2,10 @@
 // of it was lost, repeated, reordered or damaged, also while the connection's path
 // is switched underneath.
 //
-// A client sends numbered, checksummed messages of one size after the other; the
-// server answers each with a message of the same size and a number of its own. Both
-// ends keep account of what they receive by number and checksum alone. One message
-// is under way at a time, so a latency is a round trip's.
+// A client sends numbered, checksummed messages; the server answers each with a message
+// of the same size and a number of its own, or, in a stream, says in the end what came.
+// Both ends keep account of what they receive by number and checksum alone. In round
+// trips one message is under way at a time on each connection.
 //
 // The wire: a message begins with the CRC-32C of everything else that it stands for,
 // then the low half of its number, both little-endian, then the payload. The number
@@ -25,16 +25,14 @@ type Conn interface {
 	Close() error
 }
 
-// Limits. A server allocates two buffers of the largest size for each client, so
-// MaxSize and MaxClients bound its memory to 1 GiB.
+// Limits. A server allocates two sets of buffers for each client, of MaxSize each at
+// most, so MaxSize and MaxClients bound its memory to 1 GiB.
 const (
-	MinSize    = header   // bytes; a message must hold its number and checksum
-	MaxSize    = 64 << 20 // bytes
-	MaxSizes   = 64
-	MaxClients = 8
-	MaxWarmup  = 1_000_000
+	MinSize     = header   // bytes; a message must hold its number and checksum
+	MaxSize     = 64 << 20 // bytes
+	MaxSizes    = 64
+	MaxClients  = 8
+	MaxWarmup   = 1_000_000
+	MaxRounds   = 10_000
+	MaxInFlight = 256
 )
-
-// DefaultWarmup is the number of messages after each change of size that are checked
-// but not timed.
-const DefaultWarmup = 100

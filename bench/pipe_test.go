@@ -110,7 +110,7 @@ func (p *pipe) Close() error {
 func serve(t *testing.T, c Conn) <-chan Served {
 	t.Helper()
 	done := make(chan Served, 1)
-	go func() { done <- serveOne(t.Context(), c, "soft1", false) }()
+	go func() { done <- serveOne(t.Context(), c, ServeOptions{Device: "soft1"}, false) }()
 	return done
 }
 

@@ -2,23 +2,15 @@ package bench
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/measure"
-	"github.com/rdmatune/rdmatune/param"
 )
 
 // FormatVersion is the version of the report's JSON: the minor number rises when a
 // field is added, the major one when a field changes its meaning or goes.
-const FormatVersion = "1.0"
-
-// RoundTrip is the kind of all latencies here: from before the send of a message to
-// after the receipt of its answer.
-const RoundTrip = "round_trip"
+const FormatVersion = "1.1"
 
 // A Report is what one client's run found.
 type Report struct {
@@ -27,10 +19,15 @@ type Report struct {
 	// PeerDevice is what the server calls its own: text from elsewhere.
 	PeerDevice string
 	Simulated  bool // a simulated node's device carried the messages
+	Mode       Mode
 	Warmup     int
-	Sizes      []Size
+	InFlight   int // messages of a stream under way at once
+	Rate       float64
+	Conns      int // of each arm
+	Series     []Series
+	Sizes      []Size // by arm, then as the sizes were given
 	// Unknown counts messages whose fate is not known, because the run ended while
-	// they were under way: 0 or 1.
+	// they were under way: at most one of each connection.
 	Unknown uint64
 	// Complete says that the server's counts are in Sizes; they are not when the
 	// connection broke.
@@ -42,12 +39,38 @@ type Report struct {
 	Switches []control.Switch
 }
 
-// A Size is what was found for one size.
+// A Series is one arm of a run.
+type Series struct {
+	Name    string            `json:"name"`
+	Hint    *int64            `json:"hint"` // bytes; nil: none
+	Profile map[string]string `json:"profile,omitempty"`
+}
+
+// A Size is what was found for one size on one arm.
 type Size struct {
-	Size int64 // bytes
-	Sent uint64
+	Series string // name of the arm
+	Tier   string // by which its connections carry the size; "" where that is not known
+	Size   int64  // bytes
+	Sent   uint64
 	Counts
-	Latency *measure.Histogram // of timed messages: neither warm-up nor damaged
+	// Latency has the timed messages: neither warm-up nor damaged. Empty in a stream.
+	Latency  *measure.Histogram
+	Worst    []measure.Sample
+	Timeline []Point
+	// Messages and Took are of the timed part of a stream.
+	Messages int64
+	Bytes    int64
+	Took     time.Duration
+	Counters
+}
+
+// Bandwidth is the payload in bytes per second, both directions together, 0 for round
+// trips.
+func (s Size) Bandwidth() int64 {
+	if s.Took <= 0 {
+		return 0
+	}
+	return int64(float64(s.Bytes) / s.Took.Seconds())
 }
 
 // OK reports whether every message of every size arrived once, in order and whole.
@@ -60,25 +83,93 @@ func (r Report) OK() bool {
 	return r.Complete && r.Unknown == 0
 }
 
+// report collects what was found so far.
+func (c *client) report() Report {
+	first := c.arms[0].runs[0]
+	rep := Report{
+		Workload: c.o.Workload, Device: c.o.Device, PeerDevice: first.peer, Simulated: c.o.Simulated, Mode: c.o.Mode,
+		Warmup: *c.o.Warmup, Rate: c.o.Rate, Conns: len(c.arms[0].runs), Complete: true,
+	}
+	if c.o.Mode.streaming() {
+		rep.InFlight = c.o.InFlight
+	}
+	for _, a := range c.arms {
+		rep.Series = append(rep.Series, Series{a.Name, a.Hint, a.Profile})
+		for i, size := range c.o.Sizes {
+			f := a.sizes[i]
+			s := Size{
+				Series: a.Name, Size: size, Latency: f.hist, Worst: f.worst.Samples(), Timeline: f.line.points,
+				Bytes: f.bytes, Took: f.took, Counters: f.counters,
+			}
+			if a.Tier != nil {
+				s.Tier = a.Tier(size)
+			}
+			if c.o.Mode.streaming() {
+				s.Messages = f.line.n()
+			}
+			for _, r := range a.runs {
+				s.Sent += r.sent[i]
+				s.Counts = s.Counts.Add(r.acct.sizes[i])
+				if r.counts != nil {
+					s.Counts = s.Counts.Add(r.counts[i])
+				}
+			}
+			rep.Sizes = append(rep.Sizes, s)
+		}
+		for _, r := range a.runs {
+			rep.Unknown += r.unknown
+			rep.Complete = rep.Complete && r.counts != nil
+		}
+	}
+	return rep
+}
+
 // MarshalJSON writes the report as documented by FormatVersion. A latency without
 // samples is null.
 func (r Report) MarshalJSON() ([]byte, error) {
+	type outliers struct {
+		N      int64   `json:"n"`
+		Factor float64 `json:"factor"` // their median in multiples of P50
+		Every  float64 `json:"every"`  // messages per outlier
+	}
 	type size struct {
-		Size int64    `json:"size"`
-		N    int64    `json:"n"`
-		Sent uint64   `json:"sent"`
-		P50  *float64 `json:"p50_us"`
-		P99  *float64 `json:"p99_us"`
-		Max  *float64 `json:"max_us"`
+		Series string   `json:"series"`
+		Tier   string   `json:"tier,omitempty"`
+		Size   int64    `json:"size"`
+		N      int64    `json:"n"`
+		Sent   uint64   `json:"sent"`
+		P50    *float64 `json:"p50_us"`
+		P90    *float64 `json:"p90_us"`
+		P99    *float64 `json:"p99_us"`
+		P999   *float64 `json:"p999_us"` // null below 10,000 samples
+		Max    *float64 `json:"max_us"`
 		Counts
+		Outliers   *outliers        `json:"outliers,omitempty"`
+		Worst      []measure.Sample `json:"worst,omitempty"`
+		Bandwidth  int64            `json:"bandwidth,omitempty"` // bytes per second
+		HighWater  int              `json:"high_water"`
+		FullEvents uint64           `json:"full_events"`
 	}
 	sizes := make([]size, len(r.Sizes))
 	for i, s := range r.Sizes {
-		sum := s.Latency.Summary()
-		sizes[i] = size{
-			Size: s.Size, N: sum.N, Sent: s.Sent, Counts: s.Counts,
-			P50: micros(sum.N, sum.P50), P99: micros(sum.N, sum.P99), Max: micros(sum.N, sum.Max),
+		sum := measure.Summary{N: s.Messages}
+		if s.Latency != nil && s.Latency.N() > 0 {
+			sum = s.Latency.Summary()
 		}
+		sizes[i] = size{
+			Series: s.Series, Tier: s.Tier, Size: s.Size, N: sum.N, Sent: s.Sent, Counts: s.Counts,
+			P50: micros(sum.P50), P90: micros(sum.P90), P99: micros(sum.P99), P999: micros(sum.P999), Max: micros(sum.Max),
+			Worst: s.Worst, Bandwidth: s.Bandwidth(), HighWater: s.HighWater, FullEvents: s.FullEvents,
+		}
+		if s.Latency != nil {
+			if o := s.Latency.Outliers(); o.N > 0 {
+				sizes[i].Outliers = &outliers{o.N, o.Factor, o.Every}
+			}
+		}
+	}
+	series := r.Series
+	if series == nil {
+		series = []Series{}
 	}
 	switches := r.Switches
 	if switches == nil {
@@ -90,77 +181,28 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Device        string           `json:"device"`
 		PeerDevice    string           `json:"peer_device"`
 		Simulated     bool             `json:"simulated"`
-		Kind          string           `json:"kind"`
+		Kind          Mode             `json:"kind"`
 		Warmup        int              `json:"warmup"`
+		InFlight      int              `json:"in_flight,omitempty"`
+		Rate          float64          `json:"rate,omitempty"`
+		Connections   int              `json:"connections"`
+		Series        []Series         `json:"series"`
 		Sizes         []size           `json:"sizes"`
 		Unknown       uint64           `json:"unknown"`
 		Complete      bool             `json:"complete"`
 		Switches      []control.Switch `json:"switches"`
 		Experiment    string           `json:"experiment,omitempty"`
-	}{FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, RoundTrip, r.Warmup, sizes, r.Unknown, r.Complete, switches, r.Experiment})
+	}{
+		FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, r.Mode, r.Warmup, r.InFlight, r.Rate, r.Conns, series,
+		sizes, r.Unknown, r.Complete, switches, r.Experiment,
+	})
 }
 
-func micros(n int64, d time.Duration) *float64 {
-	if n == 0 {
+// micros is d in microseconds, nil when there is nothing to show: no sample has none.
+func micros(d time.Duration) *float64 {
+	if d == 0 {
 		return nil
 	}
 	us := float64(d.Nanoseconds()) / 1000
 	return &us
-}
-
-// WriteText writes the report as a table for a person.
-func (r Report) WriteText(w io.Writer) error {
-	label := "round trip, microseconds"
-	if r.Simulated {
-		label += ", simulated device"
-	}
-	if _, err := fmt.Fprintf(w, "%s on %s (%s; %d warm-up messages per change of size not timed)\n\n",
-		orNone(r.Workload), orNone(r.Device), label, r.Warmup); err != nil {
-		return err
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "SIZE\tN\tP50\tP99\tMAX\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\t")
-	for _, s := range r.Sizes {
-		sum := s.Latency.Summary()
-		p50, p99, most := "-", "-", "-"
-		if sum.N > 0 {
-			p50, p99, most = text(sum.P50), text(sum.P99), text(sum.Max)
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t\n", param.FormatBytes(s.Size), sum.N,
-			p50, p99, most, s.Lost, s.Duplicated, s.Reordered, s.Corrupted)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if r.Unknown > 0 {
-		if _, err := fmt.Fprintf(w, "\n%d message was under way when the run ended: its fate is not known.\n", r.Unknown); err != nil {
-			return err
-		}
-	}
-	if !r.Complete {
-		if _, err := fmt.Fprintln(w, "\nThe server's own counts are missing: the connection broke before they came."); err != nil {
-			return err
-		}
-	}
-	for _, s := range r.Switches {
-		if _, err := fmt.Fprintf(w, "\nSwitch to generation %d: %s; %d messages held, %d drained, pause %s us.\n",
-			s.Generation, s.Outcome, s.Held, s.Drained, text(s.Pause)); err != nil {
-			return err
-		}
-	}
-	if r.Experiment != "" {
-		if _, err := fmt.Fprintf(w, "\nExperiment %s.\n", r.Experiment); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func text(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1000) }
-
-func orNone(s string) string {
-	if s == "" {
-		return "(no name)"
-	}
-	return s
 }

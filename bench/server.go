@@ -14,6 +14,8 @@ import (
 type ServeOptions struct {
 	// Device is told to the clients, for their reports.
 	Device string
+	// Alloc returns the memory of messages, such as registered memory; nil: make.
+	Alloc func(n int) ([]byte, error)
 	// Clients bounds how many are served at once; more are refused as busy. 0 or above
 	// MaxClients: MaxClients.
 	Clients int
@@ -87,7 +89,7 @@ func Serve(ctx context.Context, accept func(context.Context) (Conn, error), o Se
 			}
 		}
 		all.Go(func() {
-			served := serveOne(ctx, c, o.Device, busy)
+			served := serveOne(ctx, c, o, busy)
 			<-slot
 			mu.Lock()
 			defer mu.Unlock()
@@ -105,19 +107,23 @@ type server struct {
 	ctx   context.Context
 	moves atomic.Uint64 // rises with every message; the watchdog looks at it
 
+	o        *ServeOptions
 	client   controlMsg // its hello
-	in, out  []byte
+	in, out  [][]byte
 	next     uint64 // number of the next answer
 	acct     *account
 	answered []uint64
 }
 
-func serveOne(ctx context.Context, c Conn, device string, busy bool) Served {
-	s := &server{conn: c, codec: codec{send: toClient, recv: toServer}}
+func serveOne(ctx context.Context, c Conn, o ServeOptions, busy bool) Served {
+	if o.Alloc == nil {
+		o.Alloc = func(n int) ([]byte, error) { return make([]byte, n), nil }
+	}
+	s := &server{conn: c, codec: codec{send: toClient, recv: toServer}, o: &o}
 	var cancel context.CancelCauseFunc
 	s.ctx, cancel = context.WithCancelCause(ctx)
 	stop := watch(&s.moves, idleTimeout, func() { cancel(errSilent) })
-	err := s.hello(device, busy)
+	err := s.hello(busy)
 	if err == nil {
 		err = s.answer()
 	}
@@ -131,17 +137,17 @@ func serveOne(ctx context.Context, c Conn, device string, busy bool) Served {
 
 // hello settles what the client wants. Only then are buffers of the client's sizes
 // made: by then the sizes are known to be within limits.
-func (s *server) hello(device string, busy bool) error {
-	s.in = make([]byte, maxControl)
-	n, err := s.conn.Recv(s.ctx, s.in)
+func (s *server) hello(busy bool) error {
+	first := make([]byte, maxControl)
+	n, err := s.conn.Recv(s.ctx, first)
 	if err != nil {
 		return fmt.Errorf("hello: %w", err)
 	}
-	m, err := s.codec.decode(s.in[:n], kindHello)
+	m, err := s.codec.decode(first[:n], kindHello)
 	if err != nil {
 		return fmt.Errorf("hello: %w", err)
 	}
-	welcome := controlMsg{Kind: kindWelcome, Version: version, Device: device}
+	welcome := controlMsg{Kind: kindWelcome, Version: version, Device: s.o.Device}
 	refusal := checkHello(m)
 	if busy {
 		refusal = errBusy
@@ -153,10 +159,16 @@ func (s *server) hello(device string, busy bool) error {
 		return errors.Join(refusal, err)
 	}
 	s.client = m
-	largest := slices.Max(m.Sizes)
-	s.in = make([]byte, max(largest, maxControl))
-	s.out = make([]byte, largest)
-	fill(s.out)
+	largest := int(slices.Max(m.Sizes))
+	if s.in, err = buffers(s.o.Alloc, m.InFlight, max(largest, maxControl)); err != nil {
+		return err
+	}
+	if s.out, err = buffers(s.o.Alloc, m.InFlight, largest); err != nil {
+		return err
+	}
+	for _, b := range s.out {
+		fill(b)
+	}
 	s.acct = newAccount(len(m.Sizes))
 	s.answered = make([]uint64, len(m.Sizes))
 	return nil
@@ -172,20 +184,26 @@ func checkHello(m controlMsg) error {
 	if len(m.Workload) > maxName || len(m.Device) > maxName {
 		return fmt.Errorf("a name is longer than %d bytes", maxName)
 	}
-	return checkSizes(m.Sizes)
+	if err := checkSizes(m.Sizes); err != nil {
+		return err
+	}
+	if most := max(MaxSize/int(slices.Max(m.Sizes)), 1); m.InFlight < 1 || m.InFlight > min(most, MaxInFlight) {
+		return fmt.Errorf("%d messages in flight; at most %d of this size", m.InFlight, min(most, MaxInFlight))
+	}
+	return nil
 }
 
 // answer answers test messages until the client asks for the account. The next answer
 // is made while the client is busy with the one before, outside of its measurement.
 func (s *server) answer() error {
-	size := int64(0) // no block yet
+	block := controlMsg{} // none yet
 	for {
-		n, err := s.conn.Recv(s.ctx, s.in)
+		n, err := s.conn.Recv(s.ctx, s.in[0])
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
 		s.moves.Add(1)
-		msg := s.in[:n]
+		msg := s.in[0][:n]
 		if s.codec.isControl(msg) {
 			m, err := s.codec.decode(msg, kindBlock, kindFinish)
 			if err != nil {
@@ -195,29 +213,112 @@ func (s *server) answer() error {
 			if m.Kind == kindFinish {
 				return s.sendControl(controlMsg{Kind: kindResult, Next: s.next, Counts: s.acct.sizes})
 			}
-			if m.Index < 0 || m.Index >= len(s.client.Sizes) {
-				return fmt.Errorf("block of size number %d of %d", m.Index, len(s.client.Sizes))
+			if err := s.begin(m); err != nil {
+				return err
 			}
-			s.acct.at = m.Index
-			size = s.client.Sizes[m.Index]
-			s.codec.seal(s.out[:size], s.next)
+			block = m
 			continue
 		}
-		if size == 0 {
+		if block.Kind == "" {
 			return errors.New("test message before the first block")
 		}
-		if number, ok := s.codec.open(msg, s.acct.next); !ok || int64(n) != size {
-			s.acct.corrupted()
-		} else if !s.acct.receive(number) {
-			continue // answered before
+		if err := s.answerOne(block, msg); err != nil {
+			return err
 		}
-		if err := s.conn.Send(s.ctx, s.out[:size]); err != nil {
-			return fmt.Errorf("answer: %w", err)
-		}
-		s.answered[s.acct.at]++
-		s.next = after(s.next)
-		s.codec.seal(s.out[:size], s.next)
 	}
+}
+
+// begin starts a block; one of a stream is received here whole.
+func (s *server) begin(m controlMsg) error {
+	if m.Index < 0 || m.Index >= len(s.client.Sizes) {
+		return fmt.Errorf("block of size number %d of %d", m.Index, len(s.client.Sizes))
+	}
+	s.acct.at = m.Index
+	switch m.Mode {
+	case RoundTrips:
+		s.codec.seal(s.out[0][:s.client.Sizes[m.Index]], s.next)
+		return nil
+	case Mixed:
+		return nil
+	case Streams, BothWays:
+		if m.Count < 1 || m.Count > maxBatch || m.Back < 0 || m.Back > maxBatch {
+			return fmt.Errorf("stream of %d messages and %d back", m.Count, m.Back)
+		}
+		return s.stream(m)
+	}
+	return fmt.Errorf("block of mode %.20q", m.Mode)
+}
+
+// answerOne answers one test message and then looks whether it is whole, which the
+// client need not wait for.
+func (s *server) answerOne(block controlMsg, msg []byte) error {
+	at := block.Index
+	if block.Mode == Mixed {
+		if i := slices.Index(s.client.Sizes, int64(len(msg))); i >= 0 {
+			at = i // another size is answered all the same: the client waits
+		}
+		s.acct.at = at
+		s.codec.seal(s.out[0][:s.client.Sizes[at]], s.next)
+	}
+	size := s.client.Sizes[at]
+	whole := int64(len(msg)) == size
+	expected := s.acct.next
+	if number, ok := peek(msg, expected); ok && number < expected && whole {
+		if _, ok := s.codec.open(msg, expected); ok {
+			s.acct.receive(number)
+			return nil // answered before
+		}
+	}
+	if err := s.reply(size); err != nil {
+		return err
+	}
+	if number, ok := s.codec.open(msg, expected); ok && whole {
+		s.acct.receive(number)
+	} else {
+		s.acct.corrupted()
+	}
+	if block.Mode == RoundTrips {
+		s.codec.seal(s.out[0][:size], s.next)
+	}
+	return nil
+}
+
+// reply sends the answer that is sealed.
+func (s *server) reply(size int64) error {
+	if err := s.conn.Send(s.ctx, s.out[0][:size]); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	s.answered[s.acct.at]++
+	s.next = after(s.next)
+	return nil
+}
+
+// stream receives a block of a stream, sends its own messages meanwhile, and says when
+// both are done.
+func (s *server) stream(m controlMsg) error {
+	size := s.client.Sizes[m.Index]
+	e := endpoint{conn: s.conn, codec: &s.codec, out: s.out, in: s.in, moves: &s.moves}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	sent := make(chan error, 1)
+	go func() {
+		next, err := e.send(ctx, s.next, m.Back, size)
+		s.next = next
+		if err != nil {
+			cancel(err)
+		}
+		sent <- err
+	}()
+	end, err := e.receive(ctx, s.acct, m.Count, size, kindSync)
+	if err != nil {
+		cancel(err)
+	}
+	if sendErr := <-sent; sendErr != nil || err != nil {
+		return errors.Join(err, sendErr)
+	}
+	s.answered[m.Index] += uint64(m.Back)
+	s.acct.skipTo(end.Next)
+	return s.sendControl(controlMsg{Kind: kindSynced, Next: s.next})
 }
 
 func (s *server) sendControl(m controlMsg) error {

@@ -13,7 +13,7 @@ import (
 // any buffer of the client's size.
 func TestHostileClients(t *testing.T) {
 	hello := func(sizes ...int64) controlMsg {
-		return controlMsg{Kind: kindHello, Version: version, Sizes: sizes}
+		return controlMsg{Kind: kindHello, Version: version, Sizes: sizes, InFlight: 1}
 	}
 	long := hello(8)
 	long.Workload = strings.Repeat("x", maxName+1)
@@ -35,6 +35,14 @@ func TestHostileClients(t *testing.T) {
 		{"test message first", []any{hello(8), make([]byte, 8)}, "before the first block"},
 		{"block", []any{hello(8), controlMsg{Kind: kindBlock, Index: 1}}, "size number 1 of 1"},
 		{"negative block", []any{hello(8), controlMsg{Kind: kindBlock, Index: -1}}, "size number -1 of 1"},
+		{"nothing in flight", []any{controlMsg{Kind: kindHello, Version: version, Sizes: []int64{8}}}, "0 messages in flight"},
+		{"too much in flight", []any{controlMsg{Kind: kindHello, Version: version, Sizes: []int64{MaxSize / 2}, InFlight: 3}}, "3 messages in flight; at most 2"},
+		{"too many in flight", []any{controlMsg{Kind: kindHello, Version: version, Sizes: []int64{8}, InFlight: MaxInFlight + 1}}, "in flight; at most 256"},
+		{"an unknown mode", []any{hello(8), controlMsg{Kind: kindBlock, Mode: "nonsense"}}, `mode "nonsense"`},
+		{"an endless stream", []any{hello(8), controlMsg{Kind: kindBlock, Mode: Streams, Count: maxBatch + 1}}, "stream of 1048577 messages"},
+		{"an empty stream", []any{hello(8), controlMsg{Kind: kindBlock, Mode: Streams}}, "stream of 0 messages"},
+		{"a flood back", []any{hello(8), controlMsg{Kind: kindBlock, Mode: BothWays, Count: 1, Back: 1 << 40}}, "1099511627776 back"},
+		{"a block within a stream", []any{hello(8), controlMsg{Kind: kindBlock, Mode: Streams, Count: 1}, controlMsg{Kind: kindBlock, Mode: RoundTrips}}, `"block" where`},
 		{"hello twice", []any{hello(8), hello(8)}, `"hello" where`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,7 +70,7 @@ func TestHostileClients(t *testing.T) {
 
 func TestRefusalReachesTheClient(t *testing.T) {
 	cl, sv := newPipe()
-	go serveOne(t.Context(), sv, "soft1", true)
+	go serveOne(t.Context(), sv, ServeOptions{Device: "soft1"}, true)
 	_, err := Client(t.Context(), cl, Options{Sizes: []int64{8}, Count: 1})
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("error %v, want refused as busy", err)
@@ -100,7 +108,7 @@ func TestServe(t *testing.T) {
 	}
 	idle := dial() // is ended with the server
 	c := codec{send: toServer, recv: toClient}
-	hello, err := c.encode(controlMsg{Kind: kindHello, Version: version, Workload: "idle", Sizes: []int64{8}})
+	hello, err := c.encode(controlMsg{Kind: kindHello, Version: version, Workload: "idle", Sizes: []int64{8}, InFlight: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,8 +56,14 @@ func (c *codec) seal(msg []byte, number uint64) {
 }
 
 // open returns the number of a received message, and whether its checksum is right.
-// The number's upper half is the one nearest to the number expected.
 func (c *codec) open(msg []byte, expected uint64) (number uint64, ok bool) {
+	number, ok = peek(msg, expected)
+	return number, ok && binary.LittleEndian.Uint32(msg) == c.checksum(c.recv, number, msg)
+}
+
+// peek returns the number that a received message gives itself. Its upper half is the
+// one nearest to the number expected.
+func peek(msg []byte, expected uint64) (number uint64, ok bool) {
 	if len(msg) < header {
 		return 0, false
 	}
@@ -65,8 +71,7 @@ func (c *codec) open(msg []byte, expected uint64) (number uint64, ok bool) {
 	if distance < 0 && uint64(-distance) > expected {
 		return 0, false // a number before the first
 	}
-	number = expected + uint64(distance)
-	return number, binary.LittleEndian.Uint32(msg) == c.checksum(c.recv, number, msg)
+	return expected + uint64(distance), true
 }
 
 // fill gives a buffer the payload that all messages share: a fixed random-looking
@@ -81,8 +86,8 @@ func fill(buf []byte) {
 	}
 }
 
-// A controlMsg is, from the client: hello, block, finish; from the server: welcome,
-// result.
+// A controlMsg is, from the client: hello, block, sync, finish; from the server:
+// welcome, synced, result.
 type controlMsg struct {
 	Kind string `json:"kind"`
 
@@ -91,12 +96,17 @@ type controlMsg struct {
 	Workload string  `json:"workload,omitempty"`
 	Device   string  `json:"device,omitempty"`
 	Sizes    []int64 `json:"sizes,omitempty"`
+	InFlight int     `json:"in_flight,omitempty"` // messages under way at once
 	Error    string  `json:"error,omitempty"`
 
 	// block and finish: the index of the size that follows, and the number that the
-	// sender's next test message has; in result the latter is the server's.
+	// sender's next test message has; in synced and result the latter is the server's.
 	Index int    `json:"index,omitempty"`
 	Next  uint64 `json:"next,omitempty"`
+	Mode  Mode   `json:"mode,omitempty"` // of a block
+	// block of a stream: the messages that the client sends, and those of the server.
+	Count int `json:"count,omitempty"`
+	Back  int `json:"back,omitempty"`
 
 	// result: by size, as in hello.
 	Counts []Counts `json:"counts,omitempty"`
@@ -107,12 +117,14 @@ const (
 	kindHello   = "hello"
 	kindWelcome = "welcome"
 	kindBlock   = "block"
+	kindSync    = "sync"   // all messages of the stream's block are sent
+	kindSynced  = "synced" // and all of both ends received
 	kindFinish  = "finish"
 	kindResult  = "result"
 )
 
 // version is that of the wire; ends of different versions refuse each other.
-const version = 1
+const version = 2
 
 // encode returns m as a message.
 func (c *codec) encode(m controlMsg) ([]byte, error) {

@@ -89,7 +89,7 @@ func FuzzServer(f *testing.F) {
 		if err := cl.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s := serveOne(t.Context(), sv, "", false)
+		s := serveOne(t.Context(), sv, ServeOptions{}, false)
 		if s.Err == nil && len(s.Sizes) == 0 {
 			t.Error("a run without sizes ended well")
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/perf/benchmath"
 
@@ -32,11 +31,10 @@ type Side struct {
 
 // A SizeChange compares one size of one kind.
 type SizeChange struct {
-	Kind      string                        `json:"kind"`
-	Size      int64                         `json:"size"`
-	Quantiles map[string]QuantileChange     `json:"quantiles,omitempty"` // by "p50", "p99", "p99.9"
-	Bandwidth *BandwidthChange              `json:"bandwidth,omitempty"`
-	diffs     map[string]measure.Difference // of Quantiles
+	Kind      string                    `json:"kind"`
+	Size      int64                     `json:"size"`
+	Quantiles map[string]QuantileChange `json:"quantiles,omitempty"` // by "p50", "p99", "p99.9"
+	Bandwidth *BandwidthChange          `json:"bandwidth,omitempty"`
 }
 
 // A QuantileChange is a difference of quantiles in nanoseconds, with its interval in
@@ -191,12 +189,10 @@ const minStretches = 8
 // rates are the bandwidths of the stretches of z's timeline, in bytes per second.
 func (z Size) rates() []float64 {
 	var out []float64
-	var before time.Duration
 	for _, p := range z.Timeline {
-		if took := (p.At - before).Seconds(); took > 0 {
-			out = append(out, float64(p.N)*float64(z.Size)/took)
+		if p.Took > 0 {
+			out = append(out, float64(p.N)*float64(z.Size)/p.Took.Seconds())
 		}
-		before = p.At
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func streamed(e Experiment, size, each int64) Experiment {
 	z := Size{Series: "run", Kind: Stream, Size: size, Bandwidth: size * each}
 	for i := range 20 {
 		n := each + int64(i%3)
-		z.Timeline = append(z.Timeline, Point{At: time.Duration(i+1) * time.Second, N: n})
+		z.Timeline = append(z.Timeline, Point{At: time.Duration(i+1) * time.Second, Took: time.Second, N: n})
 		z.N += n
 	}
 	e.Sizes = append(e.Sizes, z)

@@ -155,10 +155,11 @@ type SizeDetail struct {
 
 // A Point of a timeline is the latency of the messages of a stretch of time.
 type Point struct {
-	At  time.Duration `json:"at_ns"` // since the start of the run, of its end
-	N   int64         `json:"n"`
-	P50 int64         `json:"p50_ns"`
-	Max int64         `json:"max_ns"`
+	At   time.Duration `json:"at_ns"`   // since the start of the run: its end
+	Took time.Duration `json:"took_ns"` // how long it was
+	N    int64         `json:"n"`
+	P50  int64         `json:"p50_ns"` // of latency; 0 in a stream
+	Max  int64         `json:"max_ns"`
 }
 
 // A Switch is one connection's change of lanes.

@@ -1,0 +1,226 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rdmatune/rdmatune/measure"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// WriteText writes the report as tables for a person.
+func (r Report) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	p.printf("%s on %s (%s)\n\n", orNone(r.Workload), orNone(r.Device), r.label())
+	switch {
+	case r.Mode.streaming():
+		r.writeBandwidth(p)
+	case len(r.Series) > 1:
+		r.writeSideBySide(p)
+	default:
+		r.writeLatency(p)
+	}
+	r.writeFaults(p)
+	r.writeOutliers(p)
+	if r.Unknown == 1 {
+		p.printf("\n1 message was under way when the run ended: its fate is not known.\n")
+	} else if r.Unknown > 1 {
+		p.printf("\n%d messages were under way when the run ended: their fate is not known.\n", r.Unknown)
+	}
+	if !r.Complete {
+		p.printf("\nThe server's own counts are missing: the connection broke before they came.\n")
+	}
+	for _, s := range r.Switches {
+		p.printf("\nSwitch to generation %d: %s; %d messages held, %d drained, pause %s us.\n",
+			s.Generation, s.Outcome, s.Held, s.Drained, text(s.Pause))
+	}
+	if r.Experiment != "" {
+		p.printf("\nExperiment %s.\n", r.Experiment)
+	}
+	return p.err
+}
+
+// A printer keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// table writes rows, the first of names, right-aligned.
+func (p *printer) table(rows [][]string) {
+	t := tabwriter.NewWriter(p.w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
+	}
+	if err := t.Flush(); p.err == nil {
+		p.err = err
+	}
+}
+
+// label says what the numbers are and what they are not.
+func (r Report) label() string {
+	var parts []string
+	switch r.Mode {
+	case Streams:
+		parts = append(parts, fmt.Sprintf("stream, %d messages in flight", r.InFlight))
+	case BothWays:
+		parts = append(parts, fmt.Sprintf("stream in both directions, %d messages in flight in each", r.InFlight))
+	case Mixed:
+		parts = append(parts, "round trip of mixed sizes, microseconds")
+	default:
+		parts = append(parts, "round trip, microseconds")
+	}
+	if r.Conns > 1 {
+		parts = append(parts, fmt.Sprintf("%d connections", r.Conns))
+	}
+	if r.Rate > 0 {
+		parts = append(parts, fmt.Sprintf("at most %g messages per second on each", r.Rate))
+	}
+	if r.Simulated {
+		parts = append(parts, "simulated device")
+	}
+	if r.Warmup == 0 {
+		return strings.Join(parts, ", ") + "; cold: no warm-up"
+	}
+	return strings.Join(parts, ", ") + fmt.Sprintf("; %d warm-up messages per change of size not timed", r.Warmup)
+}
+
+func (r Report) writeLatency(p *printer) {
+	rows := [][]string{{"SIZE", "TIER", "N", "P50", "P90", "P99", "P99.9", "MAX"}}
+	thin := false
+	for _, s := range r.Sizes {
+		sum := s.Latency.Summary()
+		row := []string{param.FormatBytes(s.Size), orDash(s.Tier), fmt.Sprint(sum.N)}
+		for _, d := range []time.Duration{sum.P50, sum.P90, sum.P99, sum.P999, sum.Max} {
+			row = append(row, textOrDash(d))
+		}
+		thin = thin || sum.P999 == 0
+		rows = append(rows, row)
+	}
+	p.table(rows)
+	if thin {
+		p.printf("\nP99.9 needs %d samples of a size.\n", measure.TailSamples)
+	}
+}
+
+// writeSideBySide writes one column of P50 and P99 for each arm.
+func (r Report) writeSideBySide(p *printer) {
+	head := []string{"SIZE", "N"}
+	for _, s := range r.Series {
+		head = append(head, s.Name)
+	}
+	rows := [][]string{head}
+	each := len(r.Sizes) / len(r.Series) // Sizes are by arm
+	for i := range each {
+		first := r.Sizes[i]
+		row := []string{param.FormatBytes(first.Size), fmt.Sprint(first.Latency.N())}
+		for a := range r.Series {
+			s := r.Sizes[a*each+i]
+			row = append(row, textOrDash(s.Latency.Quantile(0.5))+" / "+textOrDash(s.Latency.Quantile(0.99)))
+		}
+		rows = append(rows, row)
+	}
+	p.printf("P50 / P99:\n\n")
+	p.table(rows)
+}
+
+func (r Report) writeBandwidth(p *printer) {
+	head := []string{"SIZE", "TIER", "MESSAGES", "MiB/s", "Gb/s"}
+	if len(r.Series) > 1 {
+		head = append([]string{"SERIES"}, head...)
+	}
+	rows := [][]string{head}
+	for _, s := range r.Sizes {
+		b := float64(s.Bandwidth())
+		row := []string{param.FormatBytes(s.Size), orDash(s.Tier), fmt.Sprint(s.Messages), "-", "-"}
+		if b > 0 {
+			row[3], row[4] = fmt.Sprintf("%.1f", b/(1<<20)), fmt.Sprintf("%.3f", b*8/1e9)
+		}
+		if len(r.Series) > 1 {
+			row = append([]string{s.Series}, row...)
+		}
+		rows = append(rows, row)
+	}
+	p.table(rows)
+}
+
+// writeFaults says that all is well, or what is not.
+func (r Report) writeFaults(p *printer) {
+	rows := [][]string{{"SIZE", "LOST", "DUPLICATED", "REORDERED", "CORRUPTED"}}
+	sent := uint64(0)
+	for _, s := range r.Sizes {
+		sent += s.Sent
+		if !s.Counts.OK() {
+			rows = append(rows, []string{
+				param.FormatBytes(s.Size), fmt.Sprint(s.Lost), fmt.Sprint(s.Duplicated), fmt.Sprint(s.Reordered), fmt.Sprint(s.Corrupted),
+			})
+		}
+	}
+	if len(rows) > 1 {
+		p.printf("\n")
+		p.table(rows)
+		return
+	}
+	if r.Complete {
+		p.printf("\nOf %d messages sent, none was lost, duplicated, reordered or corrupted.\n", sent)
+	}
+}
+
+// writeOutliers says how often a message took far longer than most, and when the
+// senders found their queue full.
+func (r Report) writeOutliers(p *printer) {
+	for _, s := range r.Sizes {
+		name := param.FormatBytes(s.Size)
+		if len(r.Series) > 1 {
+			name = s.Series + ", " + name
+		}
+		full := ""
+		if s.FullEvents > 0 {
+			full = fmt.Sprintf("; the send queue was full %d times", s.FullEvents)
+		}
+		o := measure.Outliers{}
+		if s.Latency != nil {
+			o = s.Latency.Outliers()
+		}
+		switch {
+		case o.N > 1:
+			p.printf("\n%s: %.1fx P50 about every %.0f messages (%d of %d); the longest was message %d, %s into the run%s.\n",
+				name, o.Factor, o.Every, o.N, s.Latency.N(), s.Worst[0].Index+1, s.Worst[0].At.Round(time.Millisecond), full)
+		case full != "":
+			p.printf("\n%s%s.\n", name, full)
+		}
+	}
+}
+
+func text(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1000) }
+
+// textOrDash is text; no latency is zero, so 0 is one that is not there.
+func textOrDash(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return text(d)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(no name)"
+	}
+	return s
+}
