@@ -29,7 +29,10 @@ type Process struct {
 	// Settings are those in force: the order's, else what was published for the
 	// workload; nil when there is neither.
 	Settings *Settings `json:"settings"`
-	Conns    []Conn    `json:"conns"`
+	// Registered is how many bytes of memory are registered, of all connections and
+	// of the program's own buffers.
+	Registered int64  `json:"registered"`
+	Conns      []Conn `json:"conns"`
 	// Err says why a process that is there could not be asked; it is set by List only.
 	Err string `json:"-"`
 
@@ -83,12 +86,20 @@ type EffectiveHint struct {
 // Settings are what a workload wants of its processes. A nil field is unset.
 type Settings struct {
 	Size           *int64  `json:"size"`             // bytes
+	Lanes          *string `json:"lanes"`            // single or dual
 	Completion     *string `json:"completion"`       // adaptive, busy or event
+	Ordered        *bool   `json:"ordered"`          // nil means true
 	EagerMax       *int64  `json:"eager_max"`        // bytes
 	Override       *bool   `json:"override"`         // nil means true
 	DrainTimeoutMS *int64  `json:"drain_timeout_ms"` // milliseconds
 	CooldownMS     *int64  `json:"cooldown_ms"`      // milliseconds
 }
+
+// Values of Settings.Lanes.
+const (
+	LanesSingle = "single"
+	LanesDual   = "dual"
+)
 
 // An Order tells a process what its side of its connections shall have.
 type Order struct {
@@ -142,38 +153,56 @@ type Switch struct {
 
 // A Conn is one connection as its process sees it.
 type Conn struct {
-	ID         uint64  `json:"id"`
-	Peer       string  `json:"peer"`   // host:port of the control channel's far end
-	Dialed     bool    `json:"dialed"` // false: accepted
-	Epoch      uint32  `json:"epoch"`
-	Generation uint64  `json:"generation"`
-	Profile    string  `json:"profile"` // low_latency or general
-	Completion string  `json:"completion"`
-	Hint       *int64  `json:"hint"`   // bytes that the lanes follow; nil: none
-	Origin     string  `json:"origin"` // of that hint
-	Eager      int64   `json:"eager"`  // largest message in one segment, bytes
-	Inline     int64   `json:"inline"` // largest message posted inline, bytes
-	Lanes      []Lane  `json:"lanes"`
-	Sent       Traffic `json:"sent"`
-	Received   Traffic `json:"received"`
+	ID         uint64   `json:"id"`
+	Peer       string   `json:"peer"`   // host:port of the control channel's far end
+	Dialed     bool     `json:"dialed"` // false: accepted
+	Epoch      uint32   `json:"epoch"`
+	Generation uint64   `json:"generation"`
+	Profile    string   `json:"profile"` // of lane 0: low_latency or general
+	Completion string   `json:"completion"`
+	Hint       *int64   `json:"hint"`       // bytes that the lanes follow; nil: none
+	Origin     string   `json:"origin"`     // of that hint
+	Eager      int64    `json:"eager"`      // largest message that lane 0 copies, bytes
+	Inline     int64    `json:"inline"`     // largest message posted inline there, bytes
+	Ordered    bool     `json:"ordered"`    // what this end sends; false: in order on each lane only
+	Dual       bool     `json:"dual"`       // this end sends large messages on a lane of their own
+	Bands      []Band   `json:"bands"`      // how messages of each size go, ascending
+	Registered int64    `json:"registered"` // bytes of memory registered for it now
+	Degraded   []string `json:"degraded"`   // what was asked for and not granted
+	Lanes      []Lane   `json:"lanes"`
+	Sent       Traffic  `json:"sent"`
+	Received   Traffic  `json:"received"`
 	// Switches are the latest attempts, oldest first, at most 16.
 	Switches []Switch `json:"switches"`
 	Err      string   `json:"err,omitempty"` // why the connection ended
 }
 
+// A Band is a range of message sizes that go one way.
+type Band struct {
+	From int64  `json:"from"` // bytes
+	To   int64  `json:"to"`   // bytes, inclusive
+	Tier string `json:"tier"` // inline, eager or rendezvous
+	Lane int    `json:"lane"`
+}
+
 // A Lane is one queue pair of a connection.
 type Lane struct {
 	Epoch      uint32 `json:"epoch"`
+	Index      int    `json:"index"` // 1 is the bandwidth lane
+	Profile    string `json:"profile"`
+	Completion string `json:"completion"`
 	QPN        uint32 `json:"qpn"`
 	PeerQPN    uint32 `json:"peer_qpn"`
 	SendWR     int    `json:"send_wr"` // granted capabilities
 	RecvWR     int    `json:"recv_wr"`
 	MaxInline  int    `json:"max_inline"`
-	Segment    int    `json:"segment"` // bytes of a send segment, header included
-	Credits    int    `json:"credits"` // receive buffers that the peer granted
-	Depth      int    `json:"depth"`   // work requests outstanding now
+	Moderated  bool   `json:"moderated"` // the device delays completion events
+	Segment    int    `json:"segment"`   // bytes of a send segment, header included
+	Credits    int    `json:"credits"`   // receive buffers that the peer granted
+	Depth      int    `json:"depth"`     // work requests outstanding now
 	HighWater  int    `json:"high_water"`
 	FullEvents uint64 `json:"full_events"` // times that a sender found no slot or credit
+	Registered int64  `json:"registered"`  // bytes
 }
 
 // Traffic counts messages by the tier that carried them.
@@ -182,5 +211,25 @@ type Traffic struct {
 	Bytes      uint64 `json:"bytes"`
 	Inline     uint64 `json:"inline"`
 	Eager      uint64 `json:"eager"`
-	Rendezvous uint64 `json:"rendezvous"` // several segments
+	Rendezvous uint64 `json:"rendezvous"`
+	Tiers      []Tier `json:"tiers"`
+	Sizes      []Bin  `json:"sizes"` // messages by size in bytes: 0, 1, 2 to 3, 4 to 7, and so on
+}
+
+// A Tier is what one tier carried.
+type Tier struct {
+	Name     string `json:"name"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	Copied   uint64 `json:"copied"` // bytes that the CPU copied at this end
+	// Times are of sent messages, from post to seen completion in nanoseconds, in bins
+	// of a quarter of a power of two: every rendezvous (from its offer), and one in 16 of
+	// the messages of the other tiers.
+	Times []Bin `json:"times"`
+}
+
+// A Bin counts what lies between From and the next bin's; empty bins are left out.
+type Bin struct {
+	From  int64  `json:"from"`
+	Count uint64 `json:"count"`
 }

@@ -25,17 +25,15 @@ func (l *lane) complete(wc *verbs.WC) {
 		return
 	}
 	buf := int(low &^ recvBit)
-	if buf >= l.granted.Credits+controlDepth || wc.ByteLen > l.granted.Segment {
+	if buf >= l.buffers() || wc.ByteLen > l.granted.Segment {
 		c.fail(fmt.Errorf("completion of buffer %d with %d bytes: %w", buf, wc.ByteLen, ErrProtocol))
 		return
 	}
-	if err := l.receive(buf, wc.ByteLen); err != nil {
-		c.fail(err)
-	}
+	c.check(l.receive(buf, wc.ByteLen))
 }
 
-// fellSick handles a failed completion. On the lane in use it means that the peer
-// is gone, or that its farewell is on the way: the control goroutine finds out. A
+// fellSick handles a failed completion. On a lane in use it means that the peer is
+// gone, or that its farewell is on the way: the control goroutine finds out. A
 // retired lane has nothing to lose, since the switch away from it was agreed on when
 // everything on it had arrived.
 func (l *lane) fellSick(status verbs.Status) {
@@ -55,37 +53,54 @@ func (l *lane) completeSends(low uint32) {
 		return
 	}
 	for range ahead {
-		r := l.records[l.completed%uint64(len(l.records))]
+		r := &l.records[l.completed%uint64(len(l.records))]
 		l.completed++
-		if r.data {
+		switch r.kind {
+		case sentMessage:
 			l.dataFreed++
-		} else {
-			l.ctlFreed++
-		}
-		if r.end {
 			c.done++
+			if r.at != 0 {
+				c.sentTraffic.time(r.tier, c.t.now()-r.at)
+			}
+		case sentOffer:
+			l.dataFreed++
+		case sentWrite:
+			l.writes--
+		case sentControl:
+			l.ctlFreed++
+			if r.end != nil {
+				c.ended(r.end)
+			}
 		}
 	}
-	nudge(c.sendReady)
-	if l == c.cur {
-		if err := l.tellCredits(); err != nil {
-			c.fail(err)
-		}
+	nudge(c.sendReady[min(l.index, c.cur.layout.lanes-1)])
+	if c.answering {
+		c.answering = false
+		nudge(c.recvReady)
 	}
-	if l.outstanding() == 0 {
-		if l == c.cur && c.draining {
-			c.tellDrained()
-		} else if l != c.cur || c.leaving {
-			nudge(c.wake)
-		}
+	if c.cur.has(l) {
+		c.check(l.tellCredits())
+		c.check(c.carryOn())
+	}
+	c.progressed(l)
+}
+
+// progressed looks at what waits for the end of sends and rendezvous.
+func (c *Conn) progressed(l *lane) {
+	if c.draining && c.isDrained() {
+		c.draining = false
+		c.inband = append(c.inband, switchover.Event{Kind: switchover.Drained})
+		nudge(c.wake)
+	}
+	if (c.leaving || !c.cur.has(l)) && l.outstanding() == 0 {
+		nudge(c.wake)
 	}
 }
 
-// tellDrained hands Drained to the control goroutine, once.
-func (c *Conn) tellDrained() {
-	c.draining = false
-	c.inband = append(c.inband, switchover.Event{Kind: switchover.Drained})
-	nudge(c.wake)
+// isDrained reports whether everything that this end sent is complete and no
+// answered rendezvous is under way in either direction.
+func (c *Conn) isDrained() bool {
+	return c.cur.outstanding() == 0 && c.inOpen == 0 && !c.outBusy()
 }
 
 // receive handles an arrived segment.
@@ -95,47 +110,110 @@ func (l *lane) receive(buf, n int) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	l.recvs++
 	if more := int32(h.credits - l.limit); more > 0 {
 		if more > maxCredits {
 			return fmt.Errorf("%d credits at once: %w", more, ErrProtocol)
 		}
 		l.limit = h.credits
-		nudge(c.sendReady)
+		nudge(c.sendReady[min(l.index, c.cur.layout.lanes-1)])
 	}
 	switch h.kind {
-	case segData, segAbandon:
-		if l.ftail-l.fhead == uint64(len(l.fifo)) || h.seq < l.arrivedSeq {
-			return fmt.Errorf("segment of message %d without credit or order: %w", h.seq, ErrProtocol)
+	case segData, segOffer:
+		err = l.keep(&h, buf, n)
+	default:
+		if err = l.handle(&h); err == nil {
+			err = l.repostControl(buf)
 		}
-		l.arrivedSeq = h.seq
-		l.fifo[l.ftail%uint64(len(l.fifo))] = arrived{h, buf, n - headerLen}
-		l.ftail++
-		if h.kind == segAbandon || int(h.offset)+n-headerLen == int(h.total) {
-			c.arrived++
+	}
+	if err == nil && c.ballot.kind != 0 {
+		err = c.tally()
+	}
+	return err
+}
+
+// keep puts an arrived message or offer where Recv finds it.
+func (l *lane) keep(h *header, buf, n int) error {
+	c := l.conn
+	if l.ftail-l.fhead == uint64(len(l.fifo)) || h.seq <= l.arrivedSeq {
+		return fmt.Errorf("message %d without credit or order: %w", h.seq, ErrProtocol)
+	}
+	a := arrived{header: *h, buf: buf, stamp: c.arrivals}
+	if h.kind == segOffer {
+		if err := c.offered(h); err != nil {
+			return err
 		}
-		nudge(c.recvReady)
+	} else {
+		a.len = n - headerLen
+		c.arrived++
+	}
+	l.arrivedSeq = h.seq
+	if c.cur.has(l) { // else the peer has gone over to the next lanes already
+		c.lastSeq = max(c.lastSeq, h.seq)
+	}
+	c.arrivals++
+	l.fifo[l.ftail%uint64(len(l.fifo))] = a
+	l.ftail++
+	nudge(c.recvReady)
+	if c.bye != nil {
+		nudge(c.wake)
+	}
+	return nil
+}
+
+// handle handles a segment without a message.
+func (l *lane) handle(h *header) error {
+	c := l.conn
+	switch h.kind {
+	case segAnswer:
+		return c.answeredBy(l, h)
+	case segFinish, segDrop:
+		if err := c.finished(h); err != nil {
+			return err
+		}
+		c.progressed(l)
 		if c.bye != nil {
 			nudge(c.wake)
 		}
-		return nil
+	case segGone:
+		o := c.findOut(h.seq)
+		if o == nil || o.state != outWithdrawn || !o.told || o.answered {
+			return fmt.Errorf("message %d is gone, but was not given up: %w", h.seq, ErrProtocol)
+		}
+		c.freeOut(o)
+		if c.leaving {
+			nudge(c.wake)
+		}
 	case segVote, segCommit:
-		kind := switchover.Vote
-		if h.kind == segCommit {
-			kind = switchover.Commit
+		// On a retired lane it is of a switch that was given up.
+		if c.cur.has(l) {
+			c.ballot = *h
 		}
-		if h.seq != l.arrivedSeq {
-			return fmt.Errorf("switch to epoch %d after message %d, but %d arrived: %w", h.total, h.seq, l.arrivedSeq, ErrProtocol)
-		}
-		if len(c.inband) >= maxInband {
-			return fmt.Errorf("%d votes and decisions waiting: %w", maxInband, ErrProtocol)
-		}
-		c.inband = append(c.inband, switchover.Event{Kind: kind, Epoch: h.total})
-		nudge(c.wake)
 	}
-	l.one[0] = l.recvWR(buf)
-	if _, err := l.qp.PostRecv(l.one[:]); err != nil {
-		return fmt.Errorf("post receive: %w", err)
+	return nil
+}
+
+// tally hands a vote or decision to the control goroutine once everything that the
+// peer had sent before is here: completions of different lanes come in any order.
+func (c *Conn) tally() error {
+	h := c.ballot
+	if !c.cur.arrived(h.addr) {
+		return nil
 	}
+	c.ballot = header{}
+	if h.seq != c.lastSeq {
+		return fmt.Errorf("switch to epoch %d after message %d, but %d arrived: %w", h.total, h.seq, c.lastSeq, ErrProtocol)
+	}
+	if len(c.inband) >= maxInband {
+		return fmt.Errorf("%d votes and decisions waiting: %w", maxInband, ErrProtocol)
+	}
+	kind := switchover.Vote
+	if h.kind == segCommit {
+		kind = switchover.Commit
+	}
+	c.peerLast = h.seq
+	c.inband = append(c.inband, switchover.Event{Kind: kind, Epoch: h.total})
+	nudge(c.wake)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,8 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/internal/switchover"
 )
 
-// A Conn is a connection between two processes: messages, in order, exactly once
-// while it lives. One Send and one Recv at a time proceed; others wait their turn.
+// A Conn is a connection between two processes: messages, exactly once while it
+// lives. Any number of goroutines may Send and Recv.
 type Conn struct {
 	t      *Transport
 	id     uint64
@@ -21,23 +22,27 @@ type Conn struct {
 	peer   string
 	gid    int // index in the port's GID table
 
-	sendTurn, recvTurn   chan struct{} // hold one token each
-	sendReady, recvReady chan struct{} // something may have changed for the waiter
-	sendSpin, recvSpin   time.Duration // of adaptive waits; with the turn
-	dead                 chan struct{} // closed with err set
-	gone                 chan struct{} // closed when everything is given back
-	wake                 chan struct{} // inband has something, or a condition of the switch
-	requests             chan *request
-	fromPeer             chan *controlMsg
-	readErr              error         // of the control channel, set before fromPeer is closed
-	closing              chan struct{} // Close wants the farewell
-	closeOnce            sync.Once
-	senders              atomic.Int32 // Sends that wait for their turn
+	sendTurn  [maxLanes]chan struct{} // each holds one token: whose message goes next
+	recvTurn  chan struct{}
+	sendReady [maxLanes]chan struct{} // something may have changed for who waits with the turn
+	recvReady chan struct{}
+	sendSpin  [maxLanes]time.Duration // of adaptive waits; with the turn
+	recvSpin  time.Duration
+	dead      chan struct{} // closed with err set
+	gone      chan struct{} // closed when everything is given back
+	wake      chan struct{} // inband has something, or a condition of the switch
+	requests  chan *request
+	fromPeer  chan *controlMsg
+	readErr   error         // of the control channel, set before fromPeer is closed
+	closing   chan struct{} // Close wants the farewell
+	closeOnce sync.Once
+	senders   atomic.Int32 // Sends that wait for their turn
+	routes    atomic.Pointer[routes]
 
 	mu      sync.Mutex
-	cur     *lane   // guarded by mu, as is everything below
-	next    *lane   // of the switch under way
-	retired []*lane // waiting for their last completion, or for the program to read them
+	cur     *laneSet   // guarded by mu, as is everything below
+	next    *laneSet   // of the switch under way
+	retired []*laneSet // waiting for their last completion, or for the program to read them
 	err     error
 	inband  []switchover.Event // from completions, for the control goroutine
 
@@ -49,37 +54,75 @@ type Conn struct {
 	paused    time.Duration
 	leaving   bool // Close was called: no new messages
 
-	sentSeq uint64 // last sequence with a segment posted
-	sentOff int    // bytes posted of a message that was given up, to be abandoned
+	sentSeq uint64 // last sequence given to a message
 	posted  uint64 // messages posted whole
 	done    uint64 // of these, complete
-	refused uint64 // messages not posted at all because the connection ended
-	partial bool   // a message ended midway
+	refused uint64 // messages not delivered because the connection ended
 
-	arrived uint64 // messages whose last segment arrived
-	recvSeq uint64 // next sequence for the program
-	recvOff int
-	stash   []byte // first bytes of a message whose Recv was cancelled
-	bye     *controlMsg
+	arrived  uint64 // messages that are here, or were given up by their sender
+	arrivals uint64 // messages and offers that came, in order of their completions
+	lastSeq  uint64 // highest that came on the lanes in use
+	peerLast uint64 // last one of the peer on its lanes before the switch
+	ballot   header // vote or commit that waits for what was sent before it; kind 0 = none
+	recvSeq  uint64 // next sequence for the program, where the peer's messages are ordered
+	taken    uint64 // messages that the program was given, or that were given up
+	received uint64 // messages that the program was given whole
+	bye      *controlMsg
 
-	sentTraffic, recvTraffic control.Traffic
+	out        [maxRendezvous]outgoing
+	outOpen    [maxLanes]int // entries of out in use, by lane
+	outNext    int           // entry that may post next
+	in         [2 * maxRendezvous]incoming
+	inOpen     int      // entries of in that the peer may be writing to
+	offers     int      // of the peer, not ended
+	goneOffers []uint64 // to be told that they are
+	answering  bool     // a Recv waits for a control slot
+
+	sentTraffic, recvTraffic traffic
 	generation               uint64
 	switches                 []control.Switch
 	lastSwitch               time.Time
 }
 
+// routes is what a Send needs to know before its turn.
+type routes struct {
+	small   int64         // bytes of the largest message on lane 0
+	copyMax [maxLanes]int // bytes of the largest message that a lane copies
+}
+
 func (t *Transport) newConn(tcp net.Conn, dialed bool, gid int) *Conn {
+	ready := func() chan struct{} { return make(chan struct{}, 1) }
 	c := &Conn{
 		t: t, id: t.connID.Add(1), dialed: dialed, tcp: tcp, peer: tcp.RemoteAddr().String(), gid: gid,
-		sendTurn: make(chan struct{}, 1), recvTurn: make(chan struct{}, 1),
-		sendReady: make(chan struct{}, 1), recvReady: make(chan struct{}, 1),
-		dead: make(chan struct{}), gone: make(chan struct{}), wake: make(chan struct{}, 1),
+		recvTurn: ready(), recvReady: ready(), dead: make(chan struct{}), gone: make(chan struct{}), wake: ready(),
 		requests: make(chan *request), fromPeer: make(chan *controlMsg), closing: make(chan struct{}),
-		recvSeq: 1,
+		recvSeq: 1, goneOffers: make([]uint64, 0, 2*maxRendezvous),
 	}
-	c.sendTurn <- struct{}{}
+	for i := range maxLanes {
+		c.sendTurn[i], c.sendReady[i] = ready(), ready()
+		c.sendTurn[i] <- struct{}{}
+	}
 	c.recvTurn <- struct{}{}
+	for i := range c.out {
+		c.out[i].done = ready()
+	}
+	for i := range c.in {
+		c.in[i].done = ready()
+	}
 	return c
+}
+
+// install puts s in use. Caller holds mu.
+func (c *Conn) install(s *laneSet) {
+	c.cur = s
+	r := &routes{small: math.MaxInt64}
+	if s.layout.lanes > 1 {
+		r.small = s.layout.small
+	}
+	for i := range s.layout.lanes {
+		r.copyMax[i] = s.lanes[i].eagerMax()
+	}
+	c.routes.Store(r)
 }
 
 // nudge wakes whoever waits on ch.
@@ -90,6 +133,12 @@ func nudge(ch chan struct{}) {
 	}
 }
 
+func (c *Conn) nudgeSenders() {
+	for _, ch := range c.sendReady {
+		nudge(ch)
+	}
+}
+
 // fail ends the connection; the control goroutine cleans up. Caller holds mu.
 func (c *Conn) fail(err error) {
 	if c.err != nil {
@@ -97,7 +146,7 @@ func (c *Conn) fail(err error) {
 	}
 	c.err = err
 	close(c.dead)
-	nudge(c.sendReady)
+	c.nudgeSenders()
 	nudge(c.recvReady)
 }
 
@@ -106,6 +155,13 @@ func (c *Conn) failAsync(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fail(err)
+}
+
+// check ends the connection on an error. Caller holds mu.
+func (c *Conn) check(err error) {
+	if err != nil {
+		c.fail(err)
+	}
 }
 
 // connError says what became of the messages. Caller holds mu.
@@ -120,15 +176,12 @@ func (c *Conn) connError() error {
 		got := min(c.bye.Received, c.posted)
 		e.Delivered, e.NotDelivered, e.Unknown = got, e.NotDelivered+c.posted-got, 0
 	}
-	if c.partial || c.sentOff > 0 {
-		e.NotDelivered++
-	}
 	return e
 }
 
 // recvError is the error of Recv once nothing more can come. Caller holds mu.
 func (c *Conn) recvError() error {
-	if c.bye != nil && c.recvSeq > c.bye.Last {
+	if c.bye != nil && c.taken >= c.bye.Last {
 		return io.EOF
 	}
 	return c.connError()

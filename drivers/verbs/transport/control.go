@@ -19,21 +19,31 @@ const maxControl = 4 << 10
 type controlType string
 
 const (
-	msgHello    controlType = "hello"    // dialer: version, provider, want
-	msgPropose  controlType = "propose"  // opener: epoch, nonce, want
-	msgAccept   controlType = "accept"   // want, grant, endpoint; answers hello and propose
+	msgHello    controlType = "hello"    // dialer: version, provider, wants
+	msgPropose  controlType = "propose"  // opener: epoch, nonce, wants
+	msgAccept   controlType = "accept"   // wants, lanes; answers hello and propose
 	msgRefuse   controlType = "refuse"   // reason, retry after
-	msgConnect  controlType = "connect"  // grant, endpoint
-	msgReady    controlType = "ready"    // this end's new lane is ready
+	msgConnect  controlType = "connect"  // lanes
+	msgReady    controlType = "ready"    // this end's new lanes are ready
 	msgAbort    controlType = "abort"    // reason
 	msgReleased controlType = "released" // this end needs the lanes before epoch no more
 	msgBye      controlType = "bye"      // last sequence sent, last one received by the program
 )
 
-// A want is what an end would like to send with.
+// maxLanes is how many lanes a connection can have.
+const maxLanes = 2
+
+// A want is what an end would like to send with on a lane, or what it lets the
+// peer have.
 type want struct {
-	Credits int `json:"credits"` // receive buffers at the peer
+	Credits int `json:"credits"` // receive buffers for messages and offers
 	Segment int `json:"segment"` // bytes of each, header included
+}
+
+// A wireLane is one lane as its maker tells the peer of it.
+type wireLane struct {
+	Grant    want     `json:"grant"`
+	Endpoint endpoint `json:"endpoint"`
 }
 
 // An endpoint is verbs.Endpoint on the wire.
@@ -53,9 +63,9 @@ type controlMsg struct {
 	Provider     string      `json:"provider,omitempty"`
 	Epoch        uint32      `json:"epoch,omitempty"`
 	Nonce        uint64      `json:"nonce,omitempty"`
-	Want         *want       `json:"want,omitempty"`
-	Grant        *want       `json:"grant,omitempty"`
-	Endpoint     *endpoint   `json:"endpoint,omitempty"`
+	Wants        []want      `json:"wants,omitempty"`     // by lane
+	Unordered    bool        `json:"unordered,omitempty"` // with wants: the sender's messages keep their order on each lane only
+	Lanes        []wireLane  `json:"lanes,omitempty"`
 	Reason       string      `json:"reason,omitempty"`
 	RetryAfterMS int64       `json:"retry_after_ms,omitempty"`
 	TimeoutMS    int64       `json:"timeout_ms,omitempty"` // propose: the opener's drain timeout
@@ -67,7 +77,7 @@ type controlMsg struct {
 const (
 	maxCredits  = 1 << 14
 	maxSegment  = headerLen + 1<<20
-	minSegment  = headerLen + 64
+	minSegment  = 64
 	maxReason   = 200
 	maxWaitMS   = 30 * 24 * 3_600_000
 	maxProvider = 16
@@ -75,16 +85,16 @@ const (
 
 // check reports what is wrong with m, which a peer sent.
 func (m *controlMsg) check() error {
-	for _, w := range []*want{m.Want, m.Grant} {
-		if w != nil && (w.Credits < 1 || w.Credits > maxCredits || w.Segment < minSegment || w.Segment > maxSegment) {
-			return fmt.Errorf("%s: %d credits of %d bytes", m.Type, w.Credits, w.Segment)
+	if len(m.Wants) > maxLanes || len(m.Lanes) > maxLanes {
+		return fmt.Errorf("%s: %d and %d lanes", m.Type, len(m.Wants), len(m.Lanes))
+	}
+	for _, w := range m.Wants {
+		if err := w.check(); err != nil {
+			return fmt.Errorf("%s: %w", m.Type, err)
 		}
 	}
-	if e := m.Endpoint; e != nil {
-		if e.QPN >= 1<<24 || e.PSN >= 1<<24 || !validMTU(e.MTU) {
-			return fmt.Errorf("%s: endpoint qpn %#x psn %#x mtu %d", m.Type, e.QPN, e.PSN, e.MTU)
-		}
-		if _, err := e.verbs(); err != nil {
+	for i := range m.Lanes {
+		if err := m.Lanes[i].check(); err != nil {
 			return fmt.Errorf("%s: %w", m.Type, err)
 		}
 	}
@@ -92,19 +102,37 @@ func (m *controlMsg) check() error {
 		m.TimeoutMS < 0 || m.TimeoutMS > maxWaitMS || len(m.Provider) > maxProvider {
 		return fmt.Errorf("%s: a field is out of bounds", m.Type)
 	}
-	need := map[controlType]struct{ want, grant, endpoint bool }{
-		msgHello: {want: true}, msgPropose: {want: true},
-		msgAccept: {true, true, true}, msgConnect: {false, true, true},
+	need := map[controlType]struct{ wants, lanes bool }{
+		msgHello: {true, false}, msgPropose: {true, false}, msgAccept: {true, true}, msgConnect: {false, true},
 		msgRefuse: {}, msgReady: {}, msgAbort: {}, msgReleased: {}, msgBye: {},
 	}
 	n, known := need[m.Type]
 	if !known {
 		return fmt.Errorf("unknown message %.20q", m.Type)
 	}
-	if n.want != (m.Want != nil) || n.grant != (m.Grant != nil) || n.endpoint != (m.Endpoint != nil) {
+	if n.wants != (len(m.Wants) > 0) || n.lanes != (len(m.Lanes) > 0) {
 		return fmt.Errorf("%s: wrong set of fields", m.Type)
 	}
 	return nil
+}
+
+func (w want) check() error {
+	if w.Credits < 1 || w.Credits > maxCredits || w.Segment < minSegment || w.Segment > maxSegment {
+		return fmt.Errorf("%d credits of %d bytes", w.Credits, w.Segment)
+	}
+	return nil
+}
+
+func (l *wireLane) check() error {
+	if err := l.Grant.check(); err != nil {
+		return err
+	}
+	e := &l.Endpoint
+	if e.QPN >= 1<<24 || e.PSN >= 1<<24 || !validMTU(e.MTU) {
+		return fmt.Errorf("endpoint qpn %#x psn %#x mtu %d", e.QPN, e.PSN, e.MTU)
+	}
+	_, err := e.verbs()
+	return err
 }
 
 func validMTU(n int) bool {
@@ -122,8 +150,8 @@ func (e *endpoint) verbs() (verbs.Endpoint, error) {
 	return out, nil
 }
 
-func wireEndpoint(e verbs.Endpoint, mtu int) *endpoint {
-	return &endpoint{GID: hex.EncodeToString(e.GID[:]), LID: e.LID, QPN: e.QPN, PSN: e.PSN, Service: e.Service, MTU: mtu}
+func wireEndpoint(e verbs.Endpoint, mtu int) endpoint {
+	return endpoint{GID: hex.EncodeToString(e.GID[:]), LID: e.LID, QPN: e.QPN, PSN: e.PSN, Service: e.Service, MTU: mtu}
 }
 
 // writeControl writes one message in one write.

@@ -50,7 +50,7 @@ type controller struct {
 
 	pending  []*request
 	current  *request      // that the switch under way answers, nil when the peer opened
-	follows  follow        // of the lane under way
+	follows  follow        // of the lanes under way
 	incoming *controlMsg   // proposal that MakeLane answers
 	answer   *controlMsg   // ACCEPT or CONNECT that ReadyLane follows
 	after    time.Duration // that the peer's refusal asked for
@@ -61,10 +61,11 @@ type controller struct {
 	grace    <-chan time.Time // for what is still to come when the connection is ending
 }
 
-// start runs the connection on its first lane.
-func (c *Conn) start(l *lane) {
-	k := &controller{c: c, m: switchover.New(l.epoch), timer: stoppedTimer(), retry: stoppedTimer()}
-	k.released, k.told = l.epoch, l.epoch
+// start runs the connection on its first lanes.
+func (c *Conn) start() {
+	epoch := c.cur.epoch
+	k := &controller{c: c, m: switchover.New(epoch), timer: stoppedTimer(), retry: stoppedTimer()}
+	k.released, k.told = epoch, epoch
 	go c.readPeer()
 	go k.run()
 }
@@ -208,9 +209,9 @@ func (k *controller) woken() {
 	switch {
 	case c.bye != nil && c.arrived >= c.bye.Last:
 		c.fail(ErrPeerClosed)
-	case c.cur.sick:
+	case c.cur.sick() != nil:
 		k.giveUp(byeTime)
-	case c.leaving && c.cur.outstanding() == 0 && k.m.Phase() == switchover.Idle && k.linger != nil:
+	case c.leaving && c.departed() && k.m.Phase() == switchover.Idle && k.linger != nil:
 		k.bye()
 	}
 }
@@ -231,7 +232,9 @@ func (k *controller) graceOver() {
 		c.fail(ErrPeerClosed)
 		return
 	}
-	c.fail(fmt.Errorf("qp %#x: %s: %w", c.cur.qp.Num(), c.cur.status, ErrPeerGone))
+	if l := c.cur.sick(); l != nil {
+		c.fail(fmt.Errorf("qp %#x: %s: %w", l.qp.Num(), l.status, ErrPeerGone))
+	}
 }
 
 // step runs the machine on e and on what its actions bring about.
@@ -261,10 +264,10 @@ func (k *controller) do(a switchover.Action) (next switchover.Event, ok bool) {
 	switch a.Act {
 	case switchover.SendPropose:
 		k.follows = c.t.follow()
-		k.send(&controlMsg{Type: msgPropose, Epoch: a.Epoch, Nonce: a.Nonce, Want: c.wants(k.follows),
-			TimeoutMS: k.follows.drainTimeout.Milliseconds()})
+		k.send(c.wants(&controlMsg{Type: msgPropose, Epoch: a.Epoch, Nonce: a.Nonce,
+			TimeoutMS: k.follows.drainTimeout.Milliseconds()}, &k.follows))
 	case switchover.SendAccept, switchover.SendConnect:
-		k.sendLane(a)
+		k.sendLanes(a)
 	case switchover.SendRefuse:
 		k.send(&controlMsg{Type: msgRefuse, Epoch: a.Epoch, Reason: a.Reason, RetryAfterMS: min(k.after.Milliseconds(), maxWaitMS)})
 	case switchover.SendReady:
@@ -276,7 +279,7 @@ func (k *controller) do(a switchover.Action) (next switchover.Event, ok bool) {
 	case switchover.MakeLane, switchover.ReadyLane:
 		return k.build(a), true
 	case switchover.DropLane:
-		k.dropLane()
+		k.dropLanes()
 	case switchover.Hold:
 		k.hold()
 	case switchover.Release:
@@ -332,15 +335,16 @@ func (k *controller) attempt() {
 	r := k.pending[0]
 	c.mu.Lock()
 	at := c.generation
-	shape := c.cur.prof.shape
+	have := c.cur.layout
 	c.mu.Unlock()
 	f := c.t.follow()
 	if at >= r.generation {
 		k.answerAll(k.settled(r))
 		return
 	}
-	if p := profileFor(f.hint, f.eagerMax, f.completion, c.t.maxInline); p.shape == shape {
-		k.inPlace(r, f, p)
+	if lay := layoutFor(&f, c.t.maxInline); lay.sameShape(&have) {
+		k.inPlace(f, lay)
+		k.answerAll(k.record(r, control.InPlace, "", 0))
 		return
 	}
 	reason, after := k.cannot(r.force)

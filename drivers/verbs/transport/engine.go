@@ -27,6 +27,7 @@ type engine struct {
 	done chan struct{} // closed when the channel is shut down
 
 	workers  sync.WaitGroup
+	wakeups  atomic.Uint64 // of the goroutine that sleeps
 	spinners atomic.Int32  // goroutines that poll in the place of ours
 	armed    atomic.Bool   // an event will come; false may be wrong, true only while ours is about to wake
 	rearm    chan struct{} // a spinner left without arming
@@ -43,8 +44,10 @@ type engine struct {
 // A sharedCQ is a completion queue and how much of it is spoken for.
 type sharedCQ struct {
 	verbs.CQ
-	used int // entries that the lanes on it can fill
-	dead error
+	used      int  // entries that the lanes on it can fill
+	moderated bool // its events are delayed
+	moderate  bool // as it was asked to be; the device may not grant it
+	dead      error
 }
 
 func newEngine(dev verbs.Device) (*engine, error) {
@@ -57,7 +60,7 @@ func newEngine(dev verbs.Device) (*engine, error) {
 		e.pd.Close()
 		return nil, err
 	}
-	if _, err := e.newCQ(cqSize); err != nil {
+	if _, err := e.newCQ(cqSize, false); err != nil {
 		e.ch.Close()
 		e.pd.Close()
 		return nil, err
@@ -69,7 +72,7 @@ func newEngine(dev verbs.Device) (*engine, error) {
 }
 
 // newCQ adds a completion queue. Caller holds mu, or is alone.
-func (e *engine) newCQ(size int) (*sharedCQ, error) {
+func (e *engine) newCQ(size int, moderate bool) (*sharedCQ, error) {
 	cq, err := e.dev.NewCQ(min(size, e.dev.Attr().MaxCQE), e.ch, 0)
 	if err != nil {
 		return nil, err
@@ -78,23 +81,26 @@ func (e *engine) newCQ(size int) (*sharedCQ, error) {
 		cq.Close()
 		return nil, err
 	}
-	q := &sharedCQ{CQ: cq}
+	q := &sharedCQ{CQ: cq, moderate: moderate}
+	q.moderated = moderate && e.dev.Attr().Moderation && cq.Moderate(moderateCount, moderateUsec) == nil
 	e.cqs = append(e.cqs, q)
 	return q, nil
 }
 
-// reserve returns a completion queue with room for n entries. An eighth of each
-// stays free for completions of queue pairs that are gone but were not polled yet.
-func (e *engine) reserve(n int) (*sharedCQ, error) {
+// reserve returns a completion queue with room for n entries, moderated or not. An
+// eighth of each stays free for completions of queue pairs that are gone but were not
+// polled yet.
+func (e *engine) reserve(n int, moderate bool) (*sharedCQ, error) {
+	moderate = moderate && e.dev.Attr().Moderation
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range e.cqs {
-		if q.dead == nil && q.used+n <= q.Cap()-q.Cap()/8 {
+		if q.dead == nil && q.moderate == moderate && q.used+n <= q.Cap()-q.Cap()/8 {
 			q.used += n
 			return q, nil
 		}
 	}
-	q, err := e.newCQ(max(cqSize, 2*n))
+	q, err := e.newCQ(max(cqSize, 2*n), moderate)
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +108,13 @@ func (e *engine) reserve(n int) (*sharedCQ, error) {
 	return q, nil
 }
 
-// release gives back what reserve gave; all but one unused queues are destroyed.
+// release gives back what reserve gave; all but the first unused queues are
+// destroyed.
 func (e *engine) release(q *sharedCQ, n int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q.used -= n
-	if q.used > 0 || len(e.cqs) == 1 {
+	if q.used > 0 || q == e.cqs[0] {
 		return nil
 	}
 	e.cqs = slices.DeleteFunc(e.cqs, func(have *sharedCQ) bool { return have == q })
@@ -144,6 +151,7 @@ func (e *engine) run() {
 			e.lost(err)
 			return
 		}
+		e.wakeups.Add(1)
 		e.armed.Store(false)
 		if e.spinners.Load() > 0 {
 			continue // the last of them arms again
@@ -220,19 +228,43 @@ func (e *engine) progressLocked() int {
 	total := 0
 	for _, q := range e.cqs {
 		n, err := q.Poll(e.wc[:])
-		for i := range n {
-			wc := &e.wc[i]
-			// Lanes of a closed connection are unknown: their completions mean nothing.
-			if l := e.lanes[uint32(wc.ID>>32)]; l != nil {
-				l.complete(wc)
-			}
-		}
+		e.handle(q, n, err)
 		total += n
-		if err != nil && q.dead == nil {
-			e.killCQ(q, err)
-		}
 	}
 	return total
+}
+
+// handle hands n completions of q to their lanes. Caller holds mu.
+func (e *engine) handle(q *sharedCQ, n int, err error) {
+	for i := range n {
+		wc := &e.wc[i]
+		// Lanes of a closed connection are unknown: their completions mean nothing.
+		if l := e.lanes[uint32(wc.ID>>32)]; l != nil {
+			l.complete(wc)
+		}
+	}
+	if err != nil && q.dead == nil {
+		e.killCQ(q, err)
+	}
+}
+
+// spin is progress for a goroutine that waits for something on q, for as long as a
+// few polls of that take; nothing when another goroutine is at it.
+func (e *engine) spin(q *sharedCQ) {
+	if !e.mu.TryLock() {
+		return
+	}
+	defer e.mu.Unlock()
+	for _, other := range e.cqs {
+		if other != q && other.used > 0 {
+			n, err := other.Poll(e.wc[:])
+			e.handle(other, n, err)
+		}
+	}
+	if q.used > 0 { // else it may be closed already
+		n, err := q.Spin(e.wc[:], spinPolls)
+		e.handle(q, n, err)
+	}
 }
 
 // killCQ ends the connections on a queue that is lost. Caller holds mu.

@@ -20,9 +20,22 @@ var (
 	ErrProtocol = errors.New("protocol violation by the peer")
 	// ErrRefused: the peer refused the connection.
 	ErrRefused = errors.New("connection refused by the peer")
-	// ErrTooLarge: a message above MaxMessage.
+	// ErrTooLarge: a message above MaxMessage, or above what TrySend can send.
 	ErrTooLarge = errors.New("message too large")
+	// ErrWouldBlock: TrySend found no room.
+	ErrWouldBlock = errors.New("send would block")
+	// ErrBusy: a Buffer that a Send or Recv uses.
+	ErrBusy = errors.New("in use")
+	// ErrCopied: a message that was copied on its way cannot be received into a
+	// device's memory.
+	ErrCopied = errors.New("message was copied")
 )
+
+// errRange: no such part of a Buffer.
+var errRange = errors.New("out of range")
+
+// errRouted: a switch has changed where a message goes; never returned to the program.
+var errRouted = errors.New("routed elsewhere")
 
 // A ConnError says why a connection ended and what became of the messages that
 // this end had sent. Delivered ones are in the peer's memory (and, when the peer

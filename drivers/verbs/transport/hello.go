@@ -142,8 +142,8 @@ func (l *Listener) loop(ctx context.Context, ln net.Listener) {
 
 // greeting prepares a control channel for its hello; the returned function ends
 // the hello's time limit.
-func greeting(ctx context.Context, tcp net.Conn) (func() bool, error) {
-	if err := keepAlive(tcp.(*net.TCPConn)); err != nil {
+func (t *Transport) greeting(ctx context.Context, tcp net.Conn) (func() bool, error) {
+	if err := keepAlive(tcp.(*net.TCPConn), t.deadTime); err != nil {
 		return nil, fmt.Errorf("keep-alive: %w", err)
 	}
 	if err := tcp.SetDeadline(time.Now().Add(helloTime)); err != nil {
@@ -171,7 +171,7 @@ func (t *Transport) Dial(ctx context.Context, addr string) (*Conn, error) {
 
 func (t *Transport) dial(ctx context.Context, tcp net.Conn) (*Conn, error) {
 	return t.hello(ctx, tcp, true, func(c *Conn, f follow) error {
-		err := writeControl(tcp, &controlMsg{Type: msgHello, Version: wireVersion, Provider: t.provider, Want: c.wants(f)})
+		err := writeControl(tcp, c.wants(&controlMsg{Type: msgHello, Version: wireVersion, Provider: t.provider}, &f))
 		if err != nil {
 			return err
 		}
@@ -179,16 +179,13 @@ func (t *Transport) dial(ctx context.Context, tcp net.Conn) (*Conn, error) {
 		if err != nil {
 			return err
 		}
-		if err := c.firstLane(f, m.Want); err != nil {
+		if err := c.firstLanes(f, m); err != nil {
 			return err
 		}
-		if err := c.checkEndpoint(m.Endpoint); err != nil {
+		if err := c.joinFirst(m); err != nil {
 			return err
 		}
-		if err := c.cur.connect(m.Endpoint, *m.Grant); err != nil {
-			return err
-		}
-		err = writeControl(tcp, &controlMsg{Type: msgConnect, Epoch: firstEpoch, Grant: &c.cur.granted, Endpoint: wireEndpoint(c.cur.local, t.mtu)})
+		err = writeControl(tcp, &controlMsg{Type: msgConnect, Epoch: firstEpoch, Lanes: c.cur.describe(t.mtu)})
 		if err != nil {
 			return err
 		}
@@ -209,22 +206,17 @@ func (t *Transport) answer(ctx context.Context, tcp net.Conn) (*Conn, error) {
 			return errors.Join(writeControl(tcp, &controlMsg{Type: msgRefuse, Reason: why}),
 				fmt.Errorf("version %d of provider %q: %w", m.Version, m.Provider, errors.ErrUnsupported))
 		}
-		if err := c.firstLane(f, m.Want); err != nil {
+		if err := c.firstLanes(f, m); err != nil {
 			return errors.Join(writeControl(tcp, &controlMsg{Type: msgRefuse, Reason: err.Error()}), err)
 		}
-		err = writeControl(tcp, &controlMsg{
-			Type: msgAccept, Epoch: firstEpoch, Want: c.wants(f), Grant: &c.cur.granted, Endpoint: wireEndpoint(c.cur.local, t.mtu),
-		})
+		err = writeControl(tcp, c.wants(&controlMsg{Type: msgAccept, Epoch: firstEpoch, Lanes: c.cur.describe(t.mtu)}, &f))
 		if err != nil {
 			return err
 		}
 		if m, err = expect(tcp, msgConnect); err != nil {
 			return err
 		}
-		if err := c.checkEndpoint(m.Endpoint); err != nil {
-			return err
-		}
-		if err := c.cur.connect(m.Endpoint, *m.Grant); err != nil {
+		if err := c.joinFirst(m); err != nil {
 			return err
 		}
 		return writeControl(tcp, &controlMsg{Type: msgReady, Epoch: firstEpoch})
@@ -245,7 +237,7 @@ func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk f
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(t.closing, func() { cancel(ErrClosed) })()
-	stop, err := greeting(ctx, tcp)
+	stop, err := t.greeting(ctx, tcp)
 	if err != nil {
 		tcp.Close()
 		return nil, err
@@ -264,7 +256,7 @@ func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk f
 	}
 	if err == nil {
 		if err = tcp.SetDeadline(time.Time{}); err == nil {
-			err = t.register(c)
+			err = t.enlist(c)
 		}
 	}
 	if err != nil {
@@ -274,17 +266,29 @@ func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk f
 		}
 		return nil, err
 	}
-	c.start(c.cur)
+	c.start()
 	return c, nil
 }
 
-func (c *Conn) firstLane(f follow, w *want) error {
-	l, err := c.newLane(firstEpoch, f, grantFor(*w))
+// firstLanes makes the first lanes.
+func (c *Conn) firstLanes(f follow, m *controlMsg) error {
+	s, err := c.newSet(firstEpoch, f, m)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.cur = l
+	c.cur = s
+	c.mu.Unlock()
+	return nil
+}
+
+// joinFirst connects them.
+func (c *Conn) joinFirst(m *controlMsg) error {
+	if err := c.connect(c.cur, m.Lanes); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.install(c.cur)
 	c.mu.Unlock()
 	return nil
 }

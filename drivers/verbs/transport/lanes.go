@@ -9,44 +9,41 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/internal/switchover"
 )
 
-// build makes the new lane (acceptor) or brings it to ready (both; the opener
-// makes it first).
+// build makes the new lanes (acceptor) or brings them to ready (both; the opener
+// makes them first).
 func (k *controller) build(a switchover.Action) switchover.Event {
 	c := k.c
 	failed := func(err error) switchover.Event {
-		c.t.log.Warn("new lane", "conn", c.id, "epoch", a.Epoch, "err", err)
+		c.t.log.Warn("new lanes", "conn", c.id, "epoch", a.Epoch, "err", err)
 		return switchover.Event{Kind: switchover.LaneFailed, Epoch: a.Epoch, Reason: err.Error()}
 	}
 	if a.Act == switchover.MakeLane {
 		k.follows = c.t.follow()
-		if err := k.makeLane(a.Epoch, k.incoming.Want); err != nil {
+		if err := k.makeLanes(a.Epoch, k.incoming); err != nil {
 			return failed(err)
 		}
 		return switchover.Event{Kind: switchover.LaneMade, Epoch: a.Epoch}
 	}
 	if k.m.Opener() {
-		k.follows = c.t.follow()
-		if err := k.makeLane(a.Epoch, k.answer.Want); err != nil {
+		// By what was proposed: the settings may have changed since.
+		if err := k.makeLanes(a.Epoch, k.answer); err != nil {
 			return failed(err)
 		}
 	}
-	if err := c.checkEndpoint(k.answer.Endpoint); err != nil {
-		return failed(err)
-	}
-	if err := c.next.connect(k.answer.Endpoint, *k.answer.Grant); err != nil {
+	if err := c.connect(c.next, k.answer.Lanes); err != nil {
 		return failed(err)
 	}
 	return switchover.Event{Kind: switchover.LaneReady, Epoch: a.Epoch}
 }
 
-func (k *controller) makeLane(epoch uint32, w *want) error {
+func (k *controller) makeLanes(epoch uint32, m *controlMsg) error {
 	c := k.c
-	l, err := c.newLane(epoch, k.follows, grantFor(*w))
+	s, err := c.newSet(epoch, k.follows, m)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.next = l
+	c.next = s
 	c.mu.Unlock()
 	return nil
 }
@@ -69,54 +66,53 @@ func (c *Conn) checkEndpoint(e *endpoint) error {
 	return nil
 }
 
-// wants is what this end would send with, following f.
-func (c *Conn) wants(f follow) *want {
-	p := profileFor(f.hint, f.eagerMax, f.completion, c.t.maxInline)
-	return &want{Credits: p.depth, Segment: p.segment}
+// wants fills in what this end would send with, following f.
+func (c *Conn) wants(m *controlMsg, f *follow) *controlMsg {
+	l := layoutFor(f, c.t.maxInline)
+	m.Wants, m.Unordered = l.wants(), l.unordered
+	return m
 }
 
-// sendLane tells the peer of the new lane.
-func (k *controller) sendLane(a switchover.Action) {
-	l := k.c.next
-	m := &controlMsg{Type: msgConnect, Epoch: a.Epoch, Grant: &l.granted, Endpoint: wireEndpoint(l.local, k.c.t.mtu)}
+// sendLanes tells the peer of the new lanes.
+func (k *controller) sendLanes(a switchover.Action) {
+	c := k.c
+	m := &controlMsg{Type: msgConnect, Epoch: a.Epoch, Lanes: c.next.describe(c.t.mtu)}
 	if a.Act == switchover.SendAccept {
-		m.Type, m.Want = msgAccept, k.c.wants(l.follows)
+		m.Type = msgAccept
+		c.wants(m, &c.next.follows)
 	}
 	k.send(m)
 }
 
-// sendInband posts the vote or the decision on the lane in use.
+// sendInband posts the vote or the decision on lane 0.
 func (k *controller) sendInband(a switchover.Action) {
 	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := header{kind: segVote, seq: c.sentSeq, total: a.Epoch}
+	h := header{kind: segVote, seq: c.sentSeq, total: a.Epoch, addr: laneCounts(c.cur.sent())}
 	if a.Act == switchover.SendCommit {
 		h.kind = segCommit
 	}
-	if c.err != nil {
-		return
-	}
-	if err := c.cur.postControl(h); err != nil {
-		c.fail(err)
+	if c.err == nil {
+		c.check(c.cur.lanes[0].postControl(h))
 	}
 }
 
-// dropLane destroys the new lane; nothing was ever posted on it.
-func (k *controller) dropLane() {
+// dropLanes destroys the new lanes; nothing was ever posted on them.
+func (k *controller) dropLanes() {
 	c := k.c
 	c.mu.Lock()
-	l := c.next
+	s := c.next
 	c.next = nil
 	c.mu.Unlock()
-	if l != nil {
-		if err := l.destroy(); err != nil {
-			c.t.log.Warn("drop lane", "conn", c.id, "epoch", l.epoch, "err", err)
+	if s != nil {
+		if err := s.destroy(); err != nil {
+			c.t.log.Warn("drop lanes", "conn", c.id, "epoch", s.epoch, "err", err)
 		}
 	}
 }
 
-// hold keeps new requests and waits for the lane to drain.
+// hold keeps new requests and waits for the lanes to drain.
 func (k *controller) hold() {
 	c := k.c
 	c.mu.Lock()
@@ -124,70 +120,69 @@ func (k *controller) hold() {
 	c.holding, c.draining = true, true
 	c.heldSince, c.held, c.paused = time.Time{}, 0, 0
 	c.drained = c.cur.outstanding()
-	k.flush()
-}
-
-// flush makes the lane's last completion come, and says Drained if it was. Caller
-// holds mu.
-func (k *controller) flush() {
-	c := k.c
 	if c.err != nil {
 		return
 	}
-	if c.cur.unsignaled > 0 {
-		if err := c.cur.postControl(header{kind: segMarker}); err != nil {
-			c.fail(err)
-			return
-		}
-	}
-	if c.cur.outstanding() == 0 {
-		c.tellDrained()
-	}
+	c.check(c.mark())
+	c.progressed(c.cur.lanes[0])
 }
 
-// resume lets held requests go out again. Caller of the other two holds mu.
+// mark makes the last completion of what was posted come on each lane. Caller holds
+// mu.
+func (c *Conn) mark() error {
+	for _, l := range c.cur.lanes {
+		if l.unsignaled > 0 {
+			if err := l.postControl(header{kind: segMarker}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resume lets held requests go out again.
 func (k *controller) resume() {
 	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.goOn()
-	if c.err != nil {
-		return
-	}
-	if err := c.cur.tellCredits(); err != nil {
-		c.fail(err)
-	}
 }
 
-// goOn ends the hold. Caller holds mu.
+// goOn ends the hold: senders go on, and so does what the engine holds back. Caller
+// holds mu.
 func (c *Conn) goOn() {
 	c.holding, c.draining = false, false
 	if !c.heldSince.IsZero() {
 		c.paused = time.Since(c.heldSince)
 		c.held = 1 + int(c.senders.Load())
 	}
-	nudge(c.sendReady)
+	c.nudgeSenders()
+	nudge(c.recvReady)
+	if c.err != nil {
+		return
+	}
+	for _, l := range c.cur.lanes {
+		c.check(l.tellCredits())
+	}
+	c.check(c.carryOn())
 }
 
-// flip puts the new lane in use and retires the old one.
+// flip puts the new lanes in use and retires the old ones.
 func (k *controller) flip() {
 	c := k.c
 	c.mu.Lock()
-	old, l := c.cur, c.next
-	c.retired = append(c.retired, old)
-	c.cur, c.next = l, nil
-	l.arrivedSeq = max(l.arrivedSeq, old.arrivedSeq)
-	c.generation = max(c.generation, l.follows.generation)
+	c.retired = append(c.retired, c.cur)
+	s := c.next
+	c.next = nil
+	s.firstSeq = c.peerLast + 1
+	for _, l := range s.lanes {
+		c.lastSeq = max(c.lastSeq, l.arrivedSeq)
+	}
+	c.install(s)
+	c.generation = max(c.generation, s.follows.generation)
 	c.lastSwitch = time.Now()
 	c.goOn()
-	// The program may have received on the new lane before this end knew of COMMIT.
-	if c.err == nil {
-		if err := l.refill(); err != nil {
-			c.fail(err)
-		}
-	}
 	c.mu.Unlock()
-	nudge(c.recvReady)
 	k.retire()
 }
 
@@ -199,15 +194,15 @@ func (k *controller) retire() {
 	c.mu.Lock()
 	epoch := c.cur.epoch
 	mine := true
-	var gone []*lane
-	for _, l := range c.retired {
-		if l.closed {
+	var gone []*laneSet
+	for _, s := range c.retired {
+		if s.closed() {
 			continue
 		}
-		complete := l.sick || l.outstanding() == 0
+		complete := s.idle()
 		mine = mine && complete
-		if complete && k.released > l.epoch {
-			gone = append(gone, l)
+		if complete && k.released > s.epoch {
+			gone = append(gone, s)
 		}
 	}
 	c.mu.Unlock()
@@ -215,9 +210,9 @@ func (k *controller) retire() {
 		k.told = epoch
 		k.send(&controlMsg{Type: msgReleased, Epoch: epoch})
 	}
-	for _, l := range gone {
-		if err := l.destroy(); err != nil {
-			c.t.log.Warn("destroy lane", "conn", c.id, "epoch", l.epoch, "err", err)
+	for _, s := range gone {
+		if err := s.destroy(); err != nil {
+			c.t.log.Warn("destroy lanes", "conn", c.id, "epoch", s.epoch, "err", err)
 		}
 	}
 	c.mu.Lock()
@@ -225,15 +220,19 @@ func (k *controller) retire() {
 	c.mu.Unlock()
 }
 
-// inPlace applies run-time settings: the lane's shape is right already.
-func (k *controller) inPlace(r *request, f follow, p profile) {
+// inPlace applies run-time settings: the lanes' shape is right already.
+func (k *controller) inPlace(f follow, lay layout) {
 	c := k.c
 	c.mu.Lock()
-	p.shape = c.cur.prof.shape
-	c.cur.prof, c.cur.follows = p, f
+	defer c.mu.Unlock()
+	s := c.cur
+	s.layout, s.follows = lay, f
+	for i := range lay.lanes {
+		s.lanes[i].prof = lay.profiles[i]
+	}
+	c.install(s)
 	c.generation = max(c.generation, f.generation)
-	c.mu.Unlock()
-	k.answerAll(k.record(r, control.InPlace, "", 0))
+	c.nudgeSenders() // the lane for a waiting message may be another one
 }
 
 // finish records how a switch ended and answers who asked for it.

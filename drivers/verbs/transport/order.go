@@ -22,6 +22,8 @@ type follow struct {
 	origin       string
 	completion   completion
 	eagerMax     int64 // bytes, 0 = no bound
+	dual         bool  // a bandwidth lane beside the low-latency one
+	unordered    bool  // small messages may pass large ones
 	drainTimeout time.Duration
 	cooldown     time.Duration
 	generation   uint64
@@ -65,6 +67,8 @@ func (t *Transport) follow() follow {
 	if s.EagerMax != nil {
 		f.eagerMax = *s.EagerMax
 	}
+	f.dual = s.Lanes != nil && *s.Lanes == control.LanesDual
+	f.unordered = s.Ordered != nil && !*s.Ordered
 	if s.DrainTimeoutMS != nil {
 		f.drainTimeout = time.Duration(*s.DrainTimeoutMS) * time.Millisecond
 	}
@@ -89,6 +93,9 @@ func (t *Transport) Describe() control.Process {
 		Workload: t.sources.workload, Device: t.device, Provider: t.provider, Simulated: t.simulated,
 		Hint: t.Hint(), Conns: t.Connections(),
 	}
+	t.mem.mu.Lock()
+	p.Registered = t.mem.bytes
+	t.mem.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.order != nil {

@@ -1,20 +1,19 @@
 package transport
 
-import (
-	"fmt"
-
-	"github.com/rdmatune/rdmatune/drivers/verbs"
-)
+import "math"
 
 // Profiles' names, as the control socket shows them.
 const (
 	profileLowLatency = "low_latency"
-	profileGeneral    = "general"
+	profileBandwidth  = "bandwidth" // beside a low-latency lane
+	profileGeneral    = "general"   // no hint
+	profileReceive    = "receive"   // a lane on which only the peer sends
 )
 
 // The general profile is what a library sets up that knows nothing of the sizes to
 // come: UCX's documented defaults for RC (UCX_RC_TX_QUEUE_LEN, UCX_RC_TX_MIN_INLINE,
-// UCX_IB_SEG_SIZE, UCX_RC_TX_CQ_MODERATION in `ucx_info -cf`).
+// UCX_IB_SEG_SIZE, UCX_RC_TX_CQ_MODERATION in `ucx_info -cf`). The bandwidth profile
+// has the same queue.
 const (
 	generalDepth   = 256
 	generalInline  = 64
@@ -31,10 +30,35 @@ const (
 	maxEager        = 64 << 10
 )
 
-// controlDepth is what is kept free beside data in both queues: a marker, a vote
-// or decision, and the credit messages that can be under way, at most two by the
-// rule that each returns half of the buffers.
+// rendezvousSegment is how many bytes one RDMA write of a rendezvous moves: enough
+// to keep any link busy, few enough that a small message on the same queue does not
+// wait long.
+const rendezvousSegment = 64 << 10
+
+// maxRendezvous is how many messages of one direction can be offered or on their way
+// by rendezvous at a time, on all lanes together. Each end keeps receive buffers
+// free for what that can bring uncredited: an answer for each of its own offers and
+// an end of each of the peer's.
+const maxRendezvous = 8
+
+// controlDepth is what is kept free besides in both queues: a marker, a vote or
+// decision, and the credit messages that can be under way, at most two by the rule
+// that each returns half of the buffers; the rest is posted again in batches.
 const controlDepth = 8
+
+// controlSlots is how many segments without a message a lane can have under way.
+const controlSlots = 2*maxRendezvous + controlDepth
+
+// controlBatch is how many receive buffers that such segments came in are kept to be
+// posted together.
+const controlBatch = 4
+
+// Moderation of the completion queues that bandwidth lanes are on: so many
+// completions or so many microseconds to an event.
+const (
+	moderateCount = 16
+	moderateUsec  = 8
+)
 
 // A completion is how an end waits for messages.
 type completion string
@@ -56,73 +80,123 @@ type profile struct {
 
 // A shape is the part of a profile that a lane has from its creation on.
 type shape struct {
-	depth   int // data segments in flight
-	segment int // bytes of a segment, header included
-	inline  int // bytes of an inline send, header included
+	depth    int  // messages, offers and writes in flight
+	eager    int  // bytes of the largest message that is copied
+	segment  int  // bytes of a segment, header included
+	inline   int  // bytes of an inline send, header included
+	moderate bool // on a moderated completion queue, where the device can
 }
 
-// profileFor returns the profile for a hint (nil: none), on a device that inlines
-// maxInline bytes. eagerMax bounds the eager size in bytes, 0 = no bound.
-func profileFor(hint *int64, eagerMax int64, mode completion, maxInline int) profile {
-	if hint == nil || *hint == 0 {
-		seg := int64(generalSegment)
-		if eagerMax > 0 {
-			seg = min(seg, max(eagerMax, minEager)+headerLen)
-		}
-		return profile{
-			name:       profileGeneral,
-			shape:      shape{depth: generalDepth, segment: int(seg), inline: min(generalInline, maxInline)},
-			signal:     generalSignal,
-			completion: mode,
+// A layout is what this end wants of a connection: a profile for each lane it sends
+// on, and which sizes go where.
+type layout struct {
+	profiles  [maxLanes]profile
+	lanes     int   // that this end sends on
+	small     int64 // bytes of the largest message on lane 0
+	unordered bool  // messages keep their order on each lane only
+}
+
+// sameShape reports whether lanes made for l serve o.
+func (l *layout) sameShape(o *layout) bool {
+	if l.lanes != o.lanes || l.unordered != o.unordered {
+		return false
+	}
+	for i := range l.lanes {
+		if l.profiles[i].shape != o.profiles[i].shape {
+			return false
 		}
 	}
-	eager := min(*hint, maxEager)
-	if eagerMax > 0 {
-		eager = min(eager, eagerMax)
+	return true
+}
+
+// wants is what the peer is asked for.
+func (l *layout) wants() []want {
+	out := make([]want, l.lanes)
+	for i := range out {
+		p := l.profiles[i]
+		out[i] = want{Credits: p.depth, Segment: p.segment}
 	}
-	return profile{
+	return out
+}
+
+// lane returns the index of the lane for a message of size bytes.
+func (l *layout) lane(size int) int {
+	if l.lanes > 1 && int64(size) > l.small {
+		return 1
+	}
+	return 0
+}
+
+// layoutFor returns the layout for what this end follows, on a device that inlines
+// maxInline bytes.
+func layoutFor(f *follow, maxInline int) layout {
+	if f.hint == nil || *f.hint == 0 {
+		p := bulkProfile(profileGeneral, 0, f.eagerMax, maxInline)
+		p.completion = f.completion
+		return layout{profiles: [maxLanes]profile{p}, lanes: 1, small: math.MaxInt64}
+	}
+	eager := int64(maxEager)
+	eager = min(eager, *f.hint)
+	if f.eagerMax > 0 {
+		eager = min(eager, f.eagerMax)
+	}
+	eager = max(eager, minEager)
+	inline := min(lowLatencyCap, maxInline)
+	l := layout{lanes: 1, small: *f.hint, unordered: f.unordered && f.dual}
+	l.profiles[0] = profile{
 		name: profileLowLatency,
 		shape: shape{
-			depth: lowLatencyDepth, segment: int(max(eager, minEager)) + headerLen,
-			inline: min(lowLatencyCap, maxInline),
+			depth: lowLatencyDepth, eager: int(eager), inline: inline,
+			segment: max(int(eager)+headerLen, inline, minSegment),
 		},
 		signal:     1,
-		completion: mode,
+		completion: f.completion,
+	}
+	if f.dual {
+		l.lanes = 2
+		l.profiles[1] = bulkProfile(profileBandwidth, *f.hint, f.eagerMax, maxInline)
+		l.profiles[1].completion = completionEvent
+	}
+	return l
+}
+
+// bulkProfile is the deep queue, for messages above above bytes.
+func bulkProfile(name string, above, eagerMax int64, maxInline int) profile {
+	eager := int64(generalSegment - headerLen)
+	if eagerMax > 0 {
+		eager = min(eager, max(eagerMax, minEager))
+	}
+	p := profile{
+		name:   name,
+		shape:  shape{depth: generalDepth, inline: min(generalInline, maxInline), moderate: true},
+		signal: generalSignal,
+	}
+	p.eager = int(eager)
+	if eager <= above {
+		p.eager = 0 // nothing that small comes here: no memory for it
+	}
+	p.segment = max(p.eager+headerLen, p.inline, minSegment)
+	return p
+}
+
+// receiveProfile is for a lane that only the peer asked for: this end sends answers
+// and credits on it.
+func receiveProfile() profile {
+	return profile{
+		name: profileReceive, shape: shape{depth: 1, segment: minSegment, inline: longHeaderLen},
+		signal: 1, completion: completionEvent,
 	}
 }
 
-// recvBudget bounds the receive memory that a peer can ask for per lane, in bytes.
+// receiveWant is what a peer has for a lane that only this end asked for.
+var receiveWant = want{Credits: 1, Segment: minSegment}
+
+// recvBudget bounds the receive memory that a peer can ask for per lane, in bytes,
+// besides that of maxRendezvous.
 const recvBudget = 4 << 20
 
 // grantFor returns what this end lets a peer have that wants w.
 func grantFor(w want) want {
 	seg := min(w.Segment, maxEager+headerLen)
 	return want{Credits: min(w.Credits, generalDepth, max(recvBudget/seg, 1)), Segment: seg}
-}
-
-// probeInline finds the largest inline send that the device grants, by bisection:
-// there is no attribute that says it.
-func probeInline(pd verbs.PD, cq verbs.CQ) (int, error) {
-	try := func(n int) (int, error) {
-		qp, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{SendWR: 1, RecvWR: 1, Inline: n}})
-		if err != nil {
-			return 0, err
-		}
-		return qp.Cap().Inline, qp.Close()
-	}
-	best, err := try(0)
-	if err != nil {
-		return 0, fmt.Errorf("probe inline size: %w", err)
-	}
-	for lo, hi := best+1, 4*lowLatencyCap; lo <= hi; {
-		mid := (lo + hi) / 2
-		got, err := try(mid)
-		if err != nil {
-			hi = mid - 1
-			continue
-		}
-		best = max(best, got)
-		lo = max(mid, got) + 1
-	}
-	return best, nil
 }

@@ -1,29 +1,40 @@
 package transport
 
 import (
+	"slices"
 	"testing"
 )
 
 func TestProfiles(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
+	general := profile{profileGeneral, shape{256, 8240, 8256, 64, true}, 64, completionAdaptive}
+	bandwidth := profile{profileBandwidth, shape{256, 0, 64, 64, true}, 64, completionEvent}
+	low := func(eager, segment, inline int) profile {
+		return profile{profileLowLatency, shape{16, eager, segment, inline, false}, 1, completionAdaptive}
+	}
 	for _, c := range []struct {
 		name      string
-		hint      *int64
-		eagerMax  int64
+		follow    follow
 		maxInline int
-		want      profile
+		want      []profile
 	}{
-		{"no hint", nil, 0, 512, profile{profileGeneral, shape{256, 8256, 64}, 64, completionAdaptive}},
-		{"hint 0 is the same queue", n(0), 0, 512, profile{profileGeneral, shape{256, 8256, 64}, 64, completionAdaptive}},
-		{"device without inline", nil, 0, 0, profile{profileGeneral, shape{256, 8256, 0}, 64, completionAdaptive}},
-		{"8 KiB", n(8192), 0, 512, profile{profileLowLatency, shape{16, 8192 + headerLen, 512}, 1, completionAdaptive}},
-		{"more inline than is good", n(8192), 0, 4096, profile{profileLowLatency, shape{16, 8192 + headerLen, 1024}, 1, completionAdaptive}},
-		{"eager_max below the hint", n(8192), 4096, 512, profile{profileLowLatency, shape{16, 4096 + headerLen, 512}, 1, completionAdaptive}},
-		{"tiny", n(1), 0, 512, profile{profileLowLatency, shape{16, minEager + headerLen, 512}, 1, completionAdaptive}},
-		{"huge", n(1 << 30), 0, 512, profile{profileLowLatency, shape{16, maxEager + headerLen, 512}, 1, completionAdaptive}},
+		{"no hint", follow{}, 512, []profile{general}},
+		{"hint 0 is the same queue", follow{hint: n(0)}, 512, []profile{general}},
+		{"hint 0 has no second lane", follow{hint: n(0), dual: true}, 512, []profile{general}},
+		{"device without inline", follow{}, 0, []profile{{profileGeneral, shape{256, 8240, 8256, 0, true}, 64, completionAdaptive}}},
+		{"8 KiB", follow{hint: n(8192)}, 512, []profile{low(8192, 8192+headerLen, 512)}},
+		{"more inline than is good", follow{hint: n(8192)}, 4096, []profile{low(8192, 8192+headerLen, 1024)}},
+		{"eager_max below the hint", follow{hint: n(8192), eagerMax: 4096}, 512, []profile{low(4096, 4096+headerLen, 512)}},
+		{"tiny", follow{hint: n(1)}, 512, []profile{low(minEager, 512, 512)}},
+		{"huge", follow{hint: n(1 << 30)}, 512, []profile{low(maxEager, maxEager+headerLen, 512)}},
+		{"dual, no copies on the second lane", follow{hint: n(16384), dual: true}, 512, []profile{low(16384, 16384+headerLen, 512), bandwidth}},
+		{"dual, small hint", follow{hint: n(1024), dual: true}, 512, []profile{low(1024, 1024+headerLen, 512),
+			{profileBandwidth, shape{256, 8240, 8256, 64, true}, 64, completionEvent}}},
 	} {
-		if got := profileFor(c.hint, c.eagerMax, completionAdaptive, c.maxInline); got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		c.follow.completion = completionAdaptive
+		got := layoutFor(&c.follow, c.maxInline)
+		if have := got.profiles[:got.lanes]; !slices.Equal(have, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.name, have, c.want)
 		}
 	}
 }

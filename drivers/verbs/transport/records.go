@@ -96,33 +96,44 @@ func (k *controller) farewell(m *controlMsg) {
 	k.woken()
 }
 
-// leave begins the end that Close asked for: what was posted completes first.
+// leave begins the end that Close asked for: what was posted completes first, and
+// offers that nobody answered are withdrawn.
 func (k *controller) leave() {
 	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving = true
-	nudge(c.sendReady)
+	c.nudgeSenders()
+	nudge(c.recvReady)
 	k.linger = time.After(lingerTime)
-	if c.err == nil && c.cur.unsignaled > 0 {
-		if err := c.cur.postControl(header{kind: segMarker}); err != nil {
-			c.fail(err)
-			return
+	for i := range c.out {
+		if o := &c.out[i]; o.state == outOffered {
+			c.withdraw(o)
+			nudge(o.done)
 		}
+	}
+	if c.err == nil {
+		c.check(c.mark())
 	}
 	nudge(c.wake)
 }
 
-// bye says farewell and ends the connection; everything sent is at the peer.
-// Caller holds mu.
+// departed reports whether everything sent is at the peer, which knows of everything
+// that was given up. Caller holds mu.
+func (c *Conn) departed() bool {
+	for i := range c.out {
+		if o := &c.out[i]; o.state == outWithdrawn && !o.told {
+			return false
+		}
+	}
+	return c.cur.outstanding() == 0 && !c.outBusy()
+}
+
+// bye says farewell and ends the connection. Caller holds mu.
 func (k *controller) bye() {
 	c := k.c
 	k.linger = nil
-	last := c.sentSeq
-	if c.partial || c.sentOff > 0 {
-		last--
-	}
-	m := &controlMsg{Type: msgBye, Last: last, Received: c.recvSeq - 1}
+	m := &controlMsg{Type: msgBye, Last: c.sentSeq, Received: c.received}
 	c.mu.Unlock()
 	k.send(m)
 	c.mu.Lock()
@@ -136,16 +147,15 @@ func (k *controller) clean() {
 	k.retry.Stop()
 	for c.t.eng.progress() > 0 {
 	}
-	k.dropLane()
+	k.dropLanes()
 	c.mu.Lock()
-	lanes := append(slices.Clone(c.retired), c.cur)
-	c.retired = lanes[:len(lanes)-1]
+	sets := append(slices.Clone(c.retired), c.cur)
 	reason := c.err.Error()
 	c.mu.Unlock()
 	c.t.log.Info("connection ended", "conn", c.id, "peer", c.peer, "reason", reason)
-	for _, l := range lanes {
-		if err := l.destroy(); err != nil {
-			c.t.log.Warn("destroy lane", "conn", c.id, "epoch", l.epoch, "err", err)
+	for _, s := range sets {
+		if err := s.destroy(); err != nil {
+			c.t.log.Warn("destroy lanes", "conn", c.id, "epoch", s.epoch, "err", err)
 		}
 	}
 	c.tcp.Close()

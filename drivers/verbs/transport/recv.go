@@ -2,130 +2,241 @@ package transport
 
 import (
 	"context"
+	"fmt"
 	"io"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
 
 // Recv receives the next message into buf and returns its size. io.EOF: the peer
 // closed and everything was received. A *SizeError leaves the message in place.
-// Messages that arrived before the connection ended are still received.
+// Messages that arrived whole before the connection ended are still received. Once
+// the peer was told where to write a large message, Recv waits for it, whatever
+// becomes of ctx: until then the memory is the peer's.
 func (c *Conn) Recv(ctx context.Context, buf []byte) (int, error) {
+	r := receiving{buf: buf, size: len(buf)}
+	return c.recv(ctx, &r)
+}
+
+// RecvBuffer receives the next message into at most n bytes at off of b, which may be
+// memory of a device. A message that was copied on its way cannot go to a device's
+// memory: the error wraps ErrCopied and the message stays for Recv.
+func (c *Conn) RecvBuffer(ctx context.Context, b *Buffer, off, n int) (int, error) {
+	if off < 0 || n < 1 || off > b.len-n {
+		return 0, fmt.Errorf("receive %d bytes at %d of a buffer of %d: %w", n, off, b.len, errRange)
+	}
+	if b.t != c.t || !b.hold() {
+		return 0, fmt.Errorf("receive into a buffer that is closed or of another transport: %w", ErrClosed)
+	}
+	r := receiving{size: n, claimed: n}
+	r.mem.use(b, off, n)
+	r.buf = r.mem.bytes
+	return c.recv(ctx, &r)
+}
+
+// receiving is one call of Recv.
+type receiving struct {
+	buf     []byte // nil for a device's memory
+	size    int
+	mem     memory // for a rendezvous
+	claimed int    // bytes of it
+}
+
+// claim gets memory ready for a rendezvous of n bytes.
+func (r *receiving) claim(t *Transport, n int) error {
+	err := r.release(t)
+	if err == nil {
+		err = r.mem.claim(t, r.buf[:n], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	}
+	if err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	r.claimed = n
+	return nil
+}
+
+func (r *receiving) release(t *Transport) error {
+	if r.claimed == 0 {
+		return nil
+	}
+	r.claimed = 0
+	return r.mem.release(t)
+}
+
+func (c *Conn) recv(ctx context.Context, r *receiving) (n int, err error) {
+	defer func() {
+		if rerr := r.release(c.t); err == nil {
+			err = rerr
+		}
+	}()
+	for {
+		in, n, err := c.takeNext(ctx, r)
+		if err != nil || in == nil {
+			return n, err
+		}
+		ok, err := c.waitIn(in)
+		if ok || err != nil {
+			return n, err
+		}
+		// The peer gave the message up: on to the next.
+	}
+}
+
+// takeNext takes the next message in turn: it is in the buffer on return, or in is the
+// rendezvous that brings it.
+func (c *Conn) takeNext(ctx context.Context, r *receiving) (in *incoming, n int, err error) {
 	select {
 	case <-c.recvTurn:
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	default:
+		select {
+		case <-c.recvTurn:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
 	}
-	defer func() { c.recvTurn <- struct{}{} }()
-	segments := 0
+	held := true
+	defer func() {
+		if held {
+			c.recvTurn <- struct{}{}
+		}
+	}()
 	for {
-		n, more, err := c.pull(buf, &segments)
-		if err != nil || !more && n >= 0 {
-			return max(n, 0), err
-		}
-		if more {
-			continue
-		}
-		if err := c.wait(ctx, c.recvReady, &c.recvSpin); err != nil {
-			c.mu.Lock()
-			if c.recvOff > 0 && c.stash == nil {
-				c.stash = append([]byte(nil), buf[:c.recvOff]...)
-			}
+		c.mu.Lock()
+		l, a := c.head()
+		switch {
+		case l == nil && c.err != nil:
+			defer c.mu.Unlock()
+			return nil, 0, c.recvError()
+		case l == nil:
+			mode := c.cur.lanes[0].prof.completion
 			c.mu.Unlock()
-			return 0, err
+			if err := c.wait(ctx, c.recvReady, &c.recvSpin, mode, c.dead); err != nil {
+				return nil, 0, err
+			}
+		case a.size() > r.size:
+			c.mu.Unlock()
+			return nil, 0, &SizeError{a.size(), io.ErrShortBuffer}
+		case a.kind == segData && r.buf == nil && a.len > 0:
+			c.mu.Unlock()
+			return nil, 0, fmt.Errorf("receive %d bytes into a device's memory: %w", a.len, ErrCopied)
+		case a.kind == segData:
+			c.take(l, a.seq)
+			c.received++
+			l.reading++
+			c.recvTraffic.count(l.copyTier(a.len), a.len)
+			c.mu.Unlock()
+			held = false
+			c.recvTurn <- struct{}{}
+			copy(r.buf, l.recvBuf(a.buf)[headerLen:headerLen+a.len])
+			c.mu.Lock()
+			l.reading--
+			c.consumed(l, a.buf)
+			c.mu.Unlock()
+			return nil, a.len, nil
+		case r.claimed < a.size():
+			c.mu.Unlock()
+			if err := r.claim(c.t, a.size()); err != nil {
+				return nil, 0, err
+			}
+		default:
+			c.take(l, a.seq)
+			in = c.answer(l, &a.header, &r.mem.span)
+			c.consumed(l, a.buf)
+			c.mu.Unlock()
+			return in, a.size(), nil
 		}
 	}
 }
 
-// pull takes one segment. n is the message's size when it is whole, else -1; more
-// says that another segment may be there.
-func (c *Conn) pull(buf []byte, segments *int) (n int, more bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l, a := c.head()
-	if l == nil {
-		if c.err != nil {
-			return -1, false, c.recvError()
-		}
-		return -1, false, nil
+// copyTier is the tier of a message that came in a segment, as its sender counts it
+// where both ends grant the same.
+func (l *lane) copyTier(size int) tier {
+	if size <= l.inlineMax() {
+		return tierInline
 	}
-	if a.kind == segAbandon {
-		l.fhead++
-		c.recvSeq++
-		c.recvOff, c.stash = 0, nil
-		return -1, true, c.consumed(l, a.buf)
-	}
-	if int(a.total) > len(buf) {
-		return 0, false, &SizeError{int(a.total), io.ErrShortBuffer}
-	}
-	if c.stash != nil {
-		copy(buf, c.stash)
-		c.stash = nil
-	}
-	l.fhead++
-	l.reading++
-	c.mu.Unlock()
-	copy(buf[a.offset:], l.recvBuf(a.buf)[headerLen:headerLen+a.len])
-	c.mu.Lock()
-	l.reading--
-	*segments++
-	c.recvOff += a.len
-	if err := c.consumed(l, a.buf); err != nil {
-		return -1, false, err
-	}
-	if c.recvOff < int(a.total) {
-		return -1, true, nil
-	}
-	c.recvSeq++
-	c.recvOff = 0
-	count(&c.recvTraffic, int(a.total), *segments, l.inline-headerLen)
-	return int(a.total), false, nil
+	return tierEager
 }
 
-// head returns the segment that comes next by sequence and offset, on any lane.
+// head returns what comes next for the program: by sequence, on any lane; where the
+// peer's messages are not ordered, by arrival, on lanes from before a switch first.
+// Messages that were given up are skipped. An offer counts once it can be answered.
 // Caller holds mu.
 func (c *Conn) head() (*lane, arrived) {
-	try := func(l *lane) (arrived, bool) {
-		if l == nil || l.fhead == l.ftail {
-			return arrived{}, false
+	for i := 0; ; i++ {
+		s := c.cur
+		if i < len(c.retired) {
+			s = c.retired[i]
 		}
-		a := l.fifo[l.fhead%uint64(len(l.fifo))]
-		return a, a.seq == c.recvSeq && (a.kind == segAbandon || int(a.offset) == c.recvOff)
-	}
-	for _, l := range c.retired {
-		if a, ok := try(l); ok {
+		// What came before is taken.
+		c.recvSeq = max(c.recvSeq, s.firstSeq)
+		if l, a := c.headOf(s); l != nil {
 			return l, a
 		}
+		if s == c.cur || s.unread() {
+			return nil, arrived{}
+		}
 	}
-	if a, ok := try(c.cur); ok {
-		return c.cur, a
+}
+
+func (c *Conn) headOf(s *laneSet) (*lane, arrived) {
+	var best *lane
+	var first arrived
+	for i := 0; i < len(s.lanes); i++ {
+		l := s.lanes[i]
+		if l.fhead == l.ftail {
+			continue
+		}
+		a := l.fifo[l.fhead%uint64(len(l.fifo))]
+		if !s.unordered && a.seq != c.recvSeq {
+			continue
+		}
+		if a.kind == segDrop {
+			c.take(l, a.seq)
+			c.consumed(l, a.buf)
+			i, best = -1, nil // the next may be on any lane
+			continue
+		}
+		if a.kind == segOffer && !c.canAnswer(l) {
+			continue
+		}
+		if best == nil || a.stamp < first.stamp {
+			best, first = l, a
+		}
 	}
-	if a, ok := try(c.next); ok {
-		return c.next, a
+	return best, first
+}
+
+// take takes the head of l, with sequence seq, from it. Caller holds mu.
+func (c *Conn) take(l *lane, seq uint64) {
+	l.fhead++
+	c.taken++
+	c.recvSeq = seq + 1
+	if c.bye != nil && c.taken >= c.bye.Last {
+		nudge(c.recvReady)
 	}
-	return nil, arrived{}
 }
 
 // consumed gives a receive buffer back. Caller holds mu.
-func (c *Conn) consumed(l *lane, buf int) error {
+func (c *Conn) consumed(l *lane, buf int) {
 	if l.closed {
-		err := l.freeIfRead()
+		if err := l.freeIfRead(); err != nil {
+			c.t.log.Warn("free lane", "conn", c.id, "err", err)
+		}
 		c.forgetRead()
-		return err
+		return
 	}
-	if err := l.repost(buf); err != nil {
-		c.fail(err)
-	}
-	if l != c.cur {
+	c.check(l.repost(buf))
+	if !c.cur.has(l) {
 		nudge(c.wake) // a retired lane may be empty now
 	}
-	return nil
 }
 
 // forgetRead drops retired lanes that nothing needs any more. Caller holds mu.
 func (c *Conn) forgetRead() {
 	keep := c.retired[:0]
-	for _, l := range c.retired {
-		if !l.freed {
-			keep = append(keep, l)
+	for _, s := range c.retired {
+		if !s.freed() {
+			keep = append(keep, s)
 		}
 	}
 	clear(c.retired[len(keep):])

@@ -4,139 +4,190 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 )
 
 // Send sends msg; it blocks while the peer has no room and while a switch drains.
-// msg may be reused on return. When ctx ends before the first byte went out, nothing
-// is sent; midway, the peer drops what it has of the message. The error after the
-// connection ended is a *ConnError.
+// Messages that are copied (Info says up to which size) may be in flight when it
+// returns; larger ones have arrived in the memory that the peer's Recv gave. msg may
+// be reused on return. When ctx ends before the message went out, or was asked for by
+// a Recv, nothing is sent; later, the peer drops what it has of it. The error after
+// the connection ended is a *ConnError.
 func (c *Conn) Send(ctx context.Context, msg []byte) error {
-	if len(msg) > MaxMessage {
-		return fmt.Errorf("send %d bytes: %w", len(msg), ErrTooLarge)
+	s := sending{msg: msg, size: len(msg)}
+	return c.send(ctx, &s)
+}
+
+// TrySend is Send that never blocks: ErrWouldBlock says that there is no room now, or
+// that another Send is at it. A message above the eager limit, which needs the peer's
+// Recv, is ErrTooLarge.
+func (c *Conn) TrySend(msg []byte) error {
+	s := sending{msg: msg, size: len(msg), try: true}
+	return c.send(context.Background(), &s)
+}
+
+// SendBuffer sends n bytes at off of b, which may be memory of a device: always from
+// where they are, never copied.
+func (c *Conn) SendBuffer(ctx context.Context, b *Buffer, off, n int) error {
+	if off < 0 || n < 1 || off > b.len-n {
+		return fmt.Errorf("send %d bytes at %d of a buffer of %d: %w", n, off, b.len, errRange)
 	}
-	select {
-	case <-c.sendTurn:
-	default:
-		c.senders.Add(1)
-		defer c.senders.Add(-1)
-		select {
-		case <-c.sendTurn:
-		case <-ctx.Done():
-			return ctx.Err()
+	if b.t != c.t || !b.hold() {
+		return fmt.Errorf("send from a buffer that is closed or of another transport: %w", ErrClosed)
+	}
+	s := sending{size: n}
+	s.mem.use(b, off, n)
+	s.claimed = true
+	return c.send(ctx, &s)
+}
+
+// sending is one call of Send.
+type sending struct {
+	msg     []byte // nil when mem alone says what
+	size    int
+	try     bool
+	mem     memory // for a rendezvous
+	claimed bool
+}
+
+// claim gets memory ready that a rendezvous needs. It is done before the turn, since
+// registering takes time.
+func (s *sending) claim(t *Transport) error {
+	if s.claimed {
+		return nil
+	}
+	s.claimed = true
+	if err := s.mem.claim(t, s.msg, 0); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+func (c *Conn) send(ctx context.Context, s *sending) (err error) {
+	if s.size > MaxMessage {
+		return fmt.Errorf("send %d bytes: %w", s.size, ErrTooLarge)
+	}
+	defer func() {
+		if s.claimed {
+			if rerr := s.mem.release(c.t); err == nil {
+				err = rerr
+			}
 		}
-	}
-	defer func() { c.sendTurn <- struct{}{} }()
-	if err := c.abandon(ctx); err != nil {
+	}()
+	for {
+		r := c.routes.Load()
+		i := 0
+		if int64(s.size) > r.small {
+			i = 1
+		}
+		if s.msg != nil && s.size > r.copyMax[i] {
+			if s.try {
+				return fmt.Errorf("send %d bytes, above the eager limit of %d: %w", s.size, r.copyMax[i], ErrTooLarge)
+			}
+			if err := s.claim(c.t); err != nil {
+				return err
+			}
+		}
+		o, seq, err := c.sendOn(ctx, s, i)
+		switch {
+		case err == errRouted:
+			continue
+		case o != nil:
+			return c.waitOut(ctx, o, seq)
+		}
 		return err
 	}
-	off, first, segments := 0, true, 0
+}
+
+// sendOn sends on lane i in turn. A rendezvous is only offered. errRouted: a switch
+// has changed where the message goes.
+func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq uint64, err error) {
+	turn := c.sendTurn[i]
+	select {
+	case <-turn:
+	default:
+		if s.try {
+			return nil, 0, ErrWouldBlock
+		}
+		c.senders.Add(1)
+		select {
+		case <-turn:
+			c.senders.Add(-1)
+		case <-ctx.Done():
+			c.senders.Add(-1)
+			return nil, 0, ctx.Err()
+		}
+	}
+	defer func() { turn <- struct{}{} }()
 	for {
 		c.mu.Lock()
-		n, k, err := c.push(segData, msg, off, first)
-		segments += k
-		off += n
-		if k > 0 {
-			first = false
+		o, sent, err := c.push(s, i)
+		if o != nil {
+			seq = o.seq
 		}
-		complete := k > 0 && off == len(msg)
-		if complete {
-			c.countSent(len(msg), segments)
+		l := c.cur.sendLane(i)
+		mode := l.prof.completion
+		low := sent && l.slots() < l.prof.depth/4
+		if !sent && s.try && err == nil {
+			err = ErrWouldBlock
 		}
-		low := c.cur != nil && c.cur.dataPosted-c.cur.dataFreed > uint64(c.cur.prof.depth)*3/4
+		l.waiting = !sent && err == nil
 		c.mu.Unlock()
-		if err != nil {
-			return err
-		}
 		if low {
 			c.t.eng.tryProgress()
 		}
-		if complete {
-			return nil
+		if sent || err != nil {
+			return o, seq, err
 		}
-		if k > 0 {
-			continue
-		}
-		if err := c.wait(ctx, c.sendReady, &c.sendSpin); err != nil {
-			if !first {
-				c.mu.Lock()
-				c.sentOff = off
-				c.mu.Unlock()
-			}
-			return err
+		if err := c.wait(ctx, c.sendReady[i], &c.sendSpin[i], mode, c.dead); err != nil {
+			c.mu.Lock()
+			c.cur.sendLane(i).waiting = false
+			c.mu.Unlock()
+			return nil, 0, err
 		}
 	}
 }
 
-// push posts segments of msg from off on; none when there is no room or a switch
-// holds new requests. first says that none of the message is out. Caller holds mu.
-func (c *Conn) push(kind segKind, msg []byte, off int, first bool) (n, segments int, err error) {
+// push posts a message or its offer, unless there is no room or a switch holds new
+// requests. Caller holds mu.
+func (c *Conn) push(s *sending, i int) (o *outgoing, sent bool, err error) {
 	if c.err != nil || c.leaving {
-		if first {
-			c.refused++
-		} else {
-			c.partial = true
-		}
-		return 0, 0, c.connError()
+		return nil, false, c.refuse()
 	}
 	if c.holding {
 		if c.heldSince.IsZero() {
 			c.heldSince = time.Now()
 		}
-		return 0, 0, nil
+		return nil, false, nil
 	}
-	if c.cur.room() <= 0 || c.cur.sick {
-		c.cur.full++
-		return 0, 0, nil
+	if c.cur.layout.lane(s.size) != i {
+		return nil, false, errRouted
 	}
-	if first && kind == segData {
-		c.sentSeq++
+	l := c.cur.lanes[i]
+	k := l.tier(s.size)
+	if s.msg == nil && s.size > 0 {
+		k = tierRendezvous
 	}
-	if n, segments, err = c.cur.postData(kind, c.sentSeq, msg, off); err != nil {
-		c.fail(err)
-		return n, segments, c.connError()
-	}
-	return n, segments, nil
-}
-
-// abandon tells the peer to drop a message whose Send was cancelled midway.
-func (c *Conn) abandon(ctx context.Context) error {
-	for {
-		c.mu.Lock()
-		if c.sentOff == 0 {
-			c.mu.Unlock()
-			return nil
-		}
-		_, k, err := c.push(segAbandon, nil, 0, false)
-		if k > 0 {
-			c.sentOff = 0
-		}
-		c.mu.Unlock()
-		if err != nil || k > 0 {
-			return err
-		}
-		if err := c.wait(ctx, c.sendReady, &c.sendSpin); err != nil {
-			return err
-		}
-	}
-}
-
-// countSent counts a message that was posted whole. Caller holds mu.
-func (c *Conn) countSent(size, segments int) {
-	c.posted++
-	count(&c.sentTraffic, size, segments, c.cur.inline-headerLen)
-}
-
-func count(t *control.Traffic, size, segments, inline int) {
-	t.Messages++
-	t.Bytes += uint64(size)
 	switch {
-	case segments > 1:
-		t.Rendezvous++
-	case size <= inline:
-		t.Inline++
-	default:
-		t.Eager++
+	case l.sick:
+		return nil, false, nil
+	case k == tierRendezvous && !s.claimed:
+		return nil, false, errRouted // the limit was another one
+	case k == tierRendezvous:
+		o, err = c.offer(i, &s.mem.span)
+		sent = o != nil
+	case l.room() > 0:
+		c.sentSeq++
+		sent = true
+		c.posted++
+		c.sentTraffic.count(k, s.size)
+		err = l.postMessage(c.sentSeq, s.msg, k)
 	}
+	if err != nil {
+		c.fail(err)
+		return o, sent, c.connError()
+	}
+	if !sent {
+		l.full++
+	}
+	return o, sent, nil
 }

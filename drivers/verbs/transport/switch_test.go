@@ -247,7 +247,7 @@ func TestIdleCostsNothing(t *testing.T) {
 
 func TestAllocations(t *testing.T) {
 	a := openSoft(t, Options{Hint: bytesPtr(4096)}, soft.Provider{})
-	b := openSoft(t, Options{}, soft.Provider{})
+	b := openSoft(t, Options{Hint: bytesPtr(4096)}, soft.Provider{})
 	ca, cb := connect(t, a, b)
 	msg, buf := make([]byte, 1000), make([]byte, 1000)
 	turn := func() {

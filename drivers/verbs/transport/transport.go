@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
@@ -40,6 +38,12 @@ type Options struct {
 	Hint *int64
 	// Logger gets one line at start and one per switch; nil discards.
 	Logger *slog.Logger
+	// CacheDir keeps what was found out about devices by trying; "" is devices/ in a
+	// RunDir that belongs to root, else nothing is kept.
+	CacheDir string
+	// DeadTime bounds how long a dead peer stays unnoticed while the program waits;
+	// 0 is 10 seconds, less than a second counts as one.
+	DeadTime time.Duration
 	// GIDIndex picks the GID table entry; nil picks the one of the control
 	// channel's local address, else the first that carries an IPv4 address.
 	GIDIndex *int
@@ -66,6 +70,9 @@ type Transport struct {
 	dev       verbs.Device
 	eng       *engine
 	maxInline int // bytes that the device inlines
+	deadTime  time.Duration
+	opened    time.Time
+	mem       memories
 	// spins says that polling finds completions sooner than sleeping. Not so for the
 	// soft provider: it needs the CPU that a poller would take.
 	spins   bool
@@ -105,7 +112,8 @@ func open(ctx context.Context, o Options, sp soft.Provider) (*Transport, error) 
 	}
 	t := &Transport{
 		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
-		spins:   p.Name() != "soft",
+		spins:  p.Name() != "soft",
+		opened: time.Now(), deadTime: deadTime(o.DeadTime), mem: memories{all: map[*Buffer]bool{}},
 		sources: readSources(o), log: o.Logger,
 		conns: map[uint64]*Conn{}, ended: map[uint64]*Conn{}, listeners: map[*Listener]bool{},
 	}
@@ -136,9 +144,14 @@ func (t *Transport) start(ctx context.Context, p verbs.Provider, o Options) (err
 	if t.eng, err = newEngine(t.dev); err != nil {
 		return err
 	}
-	if t.maxInline, err = probeInline(t.eng.pd, t.eng.cqs[0].CQ); err != nil {
+	limit, kept, err := inlineLimit(cacheDir(o), t.dev, t.eng.pd, t.eng.cqs[0].CQ)
+	if err != nil {
 		return err
 	}
+	if kept != nil {
+		t.log.Warn("keep what was found out", "device", t.device, "err", kept)
+	}
+	t.maxInline = limit
 	if o.RunDir != "" {
 		t.server, err = control.Serve(ctx, o.RunDir, t)
 	}
@@ -179,7 +192,7 @@ func (t *Transport) release() error {
 		errs = append(errs, t.server.Close())
 	}
 	if t.eng != nil {
-		errs = append(errs, t.eng.close())
+		errs = append(errs, t.mem.seal(), t.eng.close())
 	}
 	return errors.Join(append(errs, t.dev.Close())...)
 }
@@ -254,8 +267,11 @@ func (t *Transport) pickGID(a net.Addr) (int, error) {
 	return best, nil
 }
 
-// register makes c known, unless the transport was closed.
-func (t *Transport) register(c *Conn) error {
+// now is the time since the transport was opened, never 0.
+func (t *Transport) now() time.Duration { return time.Since(t.opened) + 1 }
+
+// enlist makes c known, unless the transport was closed.
+func (t *Transport) enlist(c *Conn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -321,64 +337,15 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
-	for _, l := range append(slices.Clone(c.retired), c.cur) {
-		l.fhead = l.ftail
-		errs = append(errs, l.freeIfRead())
+	for _, s := range append(slices.Clone(c.retired), c.cur) {
+		for _, l := range s.lanes {
+			l.fhead = l.ftail
+			errs = append(errs, l.freeIfRead())
+		}
 	}
 	var ce *ConnError
 	if err := c.connError(); errors.As(err, &ce) && ce.NotDelivered+ce.Unknown > 0 {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// Info describes the connection.
-func (c *Conn) Info() ConnInfo {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f := c.cur.follows
-	i := ConnInfo{
-		ID: c.id, Peer: c.peer, Dialed: c.dialed, Epoch: c.cur.epoch, Generation: c.generation,
-		Profile: c.cur.prof.name, Completion: string(c.cur.prof.completion), Hint: f.hint, Origin: f.origin,
-		Eager: int64(c.cur.sendSeg - headerLen), Inline: int64(max(c.cur.inline-headerLen, 0)),
-		Lanes: []control.Lane{}, Sent: c.sentTraffic, Received: c.recvTraffic,
-		Switches: append([]Switch{}, c.switches...),
-	}
-	if c.err != nil {
-		i.Err = c.err.Error()
-	}
-	for _, l := range append(slices.Clone(c.retired), c.cur) {
-		if l.closed {
-			continue
-		}
-		qpcap := l.qp.Cap()
-		i.Lanes = append(i.Lanes, control.Lane{
-			Epoch: l.epoch, QPN: l.qp.Num(), PeerQPN: l.peerQPN,
-			SendWR: qpcap.SendWR, RecvWR: qpcap.RecvWR, MaxInline: qpcap.Inline,
-			Segment: l.sendSeg, Credits: int(int32(l.limit - l.sentData)), Depth: l.outstanding(),
-			HighWater: l.highWater, FullEvents: l.full,
-		})
-	}
-	return i
-}
-
-// deadTime is how long a peer's host may be silent.
-const deadTime = 10 * time.Second
-
-// keepAlive finds a dead peer within deadTime, whether the channel is idle or not.
-// A stalled process does not look dead, since its kernel answers.
-func keepAlive(c *net.TCPConn) error {
-	err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: deadTime / 2, Interval: time.Second, Count: 5})
-	if err != nil {
-		return err
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	err = raw.Control(func(fd uintptr) {
-		serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadTime.Milliseconds()))
-	})
-	return errors.Join(err, serr)
 }

@@ -56,8 +56,9 @@ func connect(t *testing.T, a, b *Transport) (*Conn, *Conn) {
 
 func bytesPtr(n int64) *int64 { return &n }
 
-// stream sends n messages with their number in them, of sizes up to most.
-func stream(ctx context.Context, c *Conn, n int, most int, seed uint64) error {
+// stream sends n messages with their number in them, of sizes up to most, and
+// returns how many it tried to send.
+func stream(ctx context.Context, c *Conn, n int, most int, seed uint64) (int, error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	msg := make([]byte, most)
 	for i := range n {
@@ -68,10 +69,10 @@ func stream(ctx context.Context, c *Conn, n int, most int, seed uint64) error {
 			binary.BigEndian.PutUint64(msg, uint64(i))
 		}
 		if err := c.Send(ctx, msg[:size]); err != nil {
-			return err
+			return i + 1, err
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // check receives what stream sent and reports the first difference.
@@ -134,8 +135,12 @@ func TestSwitchUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	errs := make(chan error, 4)
-	go func() { errs <- stream(ctx, ca, messages, most, 1) }()
-	go func() { errs <- stream(ctx, cb, messages, most, 2) }()
+	for i, c := range []*Conn{ca, cb} {
+		go func() {
+			_, err := stream(ctx, c, messages, most, uint64(1+i))
+			errs <- err
+		}()
+	}
 	go func() { errs <- check(ctx, cb, messages, most, 1) }()
 	go func() { errs <- check(ctx, ca, messages, most, 2) }()
 	gen := uint64(0)

@@ -14,20 +14,18 @@ const (
 	shortestSpin = 5 * time.Microsecond
 )
 
-// wait waits for ready, the end of ctx (an error) or of the connection. *spin is
-// how long an adaptive wait polls.
-func (c *Conn) wait(ctx context.Context, ready chan struct{}, spin *time.Duration) error {
+// spinPolls is how often a waiting goroutine polls the queue of its connection
+// within one call, and crossing into C: some microseconds.
+const spinPolls = 64
+
+// wait waits for ready, the end of ctx (an error) or stop. *spin is how long an
+// adaptive wait polls.
+func (c *Conn) wait(ctx context.Context, ready chan struct{}, spin *time.Duration, mode completion, stop chan struct{}) error {
 	select {
 	case <-ready:
 		return nil
 	default:
 	}
-	c.mu.Lock()
-	mode := completionEvent
-	if c.cur != nil && c.err == nil {
-		mode = c.cur.prof.completion
-	}
-	c.mu.Unlock()
 	if mode == completionAdaptive && !c.t.spins {
 		mode = completionEvent
 	}
@@ -35,20 +33,18 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, spin *time.Duratio
 	if mode != completionEvent && c.poll(ctx, ready, max(*spin, shortestSpin), mode == completionBusy) {
 		return nil
 	}
-	defer func() {
-		took := time.Since(start)
-		if *spin = min(2*took, longestSpin); took > longestSpin {
-			*spin = shortestSpin
-		}
-	}()
 	select {
 	case <-ready:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-c.dead:
+	case <-stop:
 		return nil
 	}
+	took := time.Since(start)
+	if *spin = min(2*took, longestSpin); took > longestSpin {
+		*spin = shortestSpin
+	}
+	return nil
 }
 
 // poll handles completions until ready (true), or until it is time to sleep.
@@ -56,9 +52,12 @@ func (c *Conn) poll(ctx context.Context, ready chan struct{}, spin time.Duration
 	eng := c.t.eng
 	eng.beginSpin()
 	defer func() { eng.endSpin(!found) }()
+	c.mu.Lock()
+	cq := c.cur.lanes[0].cq
+	c.mu.Unlock()
 	start := time.Now()
 	for forever || time.Since(start) < spin {
-		eng.tryProgress()
+		eng.spin(cq)
 		select {
 		case <-ready:
 			return true

@@ -4,10 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
-// headerLen is the size of a segment's header.
-const headerLen = 24
+// headerLen is the size of the header of a message's segment, longHeaderLen that of
+// every other segment.
+const (
+	headerLen     = 16
+	longHeaderLen = 32
+)
 
 // MaxMessage is the largest message, in bytes.
 const MaxMessage = 1 << 30
@@ -16,38 +21,58 @@ const MaxMessage = 1 << 30
 type segKind uint8
 
 const (
-	segData    segKind = 1
-	segAbandon segKind = 2 // the message's sender gave up after some segments
-	segCredit  segKind = 3 // only the header's credits
-	segMarker  segKind = 4 // nothing: its completion says that what was before is complete
-	segVote    segKind = 5 // drained; seq is the last sequence sent
-	segCommit  segKind = 6 // the opener's decision; seq as above
+	segData   segKind = 1 // a whole message
+	segOffer  segKind = 2 // RTS: a message of total bytes waits at its sender
+	segAnswer segKind = 3 // CTS: the offered message may be written to addr under rkey
+	segFinish segKind = 4 // FIN: it is written
+	segDrop   segKind = 5 // its sender gave it up, answered or not
+	segGone   segKind = 6 // answers the drop of an offer that was not answered
+	segCredit segKind = 7 // only the header's credits
+	segMarker segKind = 8 // nothing: its completion says that what was before is complete
+	segVote   segKind = 9 // drained
+	segCommit segKind = 10
 )
 
-// wireVersion is the version of header and control messages.
-const wireVersion = 1
+// wireVersion is the version of headers and control messages.
+const wireVersion = 2
 
 // A header precedes each segment's bytes on the wire: kind, version, two zero
-// bytes, credits (32 bits), seq (64), total (32), offset (32), big endian.
+// bytes, credits (32 bits), seq (64), and but for segData total (32), rkey (32), addr
+// (64), big endian.
 type header struct {
 	kind segKind
-	// credits counts the data segments, since the lane began, that the sender of
+	// credits counts the messages and offers, since the lane began, that the sender of
 	// this header is ready to receive on it; it wraps.
 	credits uint32
 	seq     uint64 // of the message, from 1; for vote and commit the last one sent
-	total   uint32 // bytes of the message; the epoch for vote and commit
-	offset  uint32 // of this segment's first byte in the message
+	total   uint32 // bytes of the offered message; the epoch for vote and commit
+	rkey    uint32
+	// addr is where to write the message. For vote and commit: segments sent on lane 0
+	// (upper half) and lane 1 of the old lanes, both wrapping.
+	addr uint64
 }
 
 var errWire = errors.New("malformed segment")
 
-func (h header) put(b []byte) {
-	_ = b[headerLen-1]
+// size returns how many bytes put writes.
+func (h *header) size() int {
+	if h.kind == segData {
+		return headerLen
+	}
+	return longHeaderLen
+}
+
+func (h *header) put(b []byte) {
+	_ = b[h.size()-1]
 	b[0], b[1], b[2], b[3] = byte(h.kind), wireVersion, 0, 0
 	binary.BigEndian.PutUint32(b[4:], h.credits)
 	binary.BigEndian.PutUint64(b[8:], h.seq)
+	if h.kind == segData {
+		return
+	}
 	binary.BigEndian.PutUint32(b[16:], h.total)
-	binary.BigEndian.PutUint32(b[20:], h.offset)
+	binary.BigEndian.PutUint32(b[20:], h.rkey)
+	binary.BigEndian.PutUint64(b[24:], h.addr)
 }
 
 // parseHeader reads the header of a segment of len(b) bytes and checks that the
@@ -56,29 +81,48 @@ func parseHeader(b []byte) (header, error) {
 	if len(b) < headerLen {
 		return header{}, fmt.Errorf("%w: %d bytes", errWire, len(b))
 	}
-	h := header{
-		kind:    segKind(b[0]),
-		credits: binary.BigEndian.Uint32(b[4:]),
-		seq:     binary.BigEndian.Uint64(b[8:]),
-		total:   binary.BigEndian.Uint32(b[16:]),
-		offset:  binary.BigEndian.Uint32(b[20:]),
-	}
+	h := header{kind: segKind(b[0]), credits: binary.BigEndian.Uint32(b[4:]), seq: binary.BigEndian.Uint64(b[8:])}
 	if b[1] != wireVersion || b[2] != 0 || b[3] != 0 {
 		return header{}, fmt.Errorf("%w: version %d", errWire, b[1])
 	}
-	n := uint64(len(b) - headerLen)
+	if h.kind == segData {
+		if h.seq == 0 {
+			return header{}, fmt.Errorf("%w: message 0", errWire)
+		}
+		return h, nil
+	}
+	if len(b) != longHeaderLen {
+		return header{}, fmt.Errorf("%w: kind %d with %d bytes", errWire, h.kind, len(b))
+	}
+	h.total = binary.BigEndian.Uint32(b[16:])
+	h.rkey = binary.BigEndian.Uint32(b[20:])
+	h.addr = binary.BigEndian.Uint64(b[24:])
+	ok := false
 	switch h.kind {
-	case segData:
-		// Only an empty message has an empty segment.
-		if h.total > MaxMessage || uint64(h.offset)+n > uint64(h.total) || n == 0 && h.total != 0 || h.seq == 0 {
-			return header{}, fmt.Errorf("%w: %d bytes at %d of %d", errWire, n, h.offset, h.total)
-		}
-	case segAbandon, segCredit, segMarker, segVote, segCommit:
-		if n != 0 || h.offset != 0 {
-			return header{}, fmt.Errorf("%w: kind %d with %d bytes", errWire, h.kind, n)
-		}
-	default:
-		return header{}, fmt.Errorf("%w: kind %d", errWire, h.kind)
+	case segOffer:
+		ok = h.seq > 0 && h.total > 0 && h.total <= MaxMessage && h.rkey == 0 && h.addr == 0
+	case segAnswer:
+		ok = h.seq > 0 && h.total == 0 && h.addr <= math.MaxUint64-MaxMessage
+	case segFinish, segDrop, segGone:
+		ok = h.seq > 0 && h.total == 0 && h.rkey == 0 && h.addr == 0
+	case segCredit, segMarker:
+		ok = h.seq == 0 && h.total == 0 && h.rkey == 0 && h.addr == 0
+	case segVote, segCommit:
+		ok = h.rkey == 0
+	}
+	if !ok {
+		return header{}, fmt.Errorf("%w: kind %d: seq %d, total %d, rkey %#x, addr %#x", errWire, h.kind, h.seq, h.total, h.rkey, h.addr)
 	}
 	return h, nil
+}
+
+// laneCounts packs how many segments were sent on each lane.
+func laneCounts(n [maxLanes]uint32) uint64 { return uint64(n[0])<<32 | uint64(n[1]) }
+
+// countOf unpacks lane i of it.
+func countOf(packed uint64, i int) uint32 {
+	if i == 0 {
+		return uint32(packed >> 32)
+	}
+	return uint32(packed)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -14,36 +15,61 @@ import (
 // TestHeaderLayout pins the bytes on the wire: two versions of this program on two
 // nodes must agree on them.
 func TestHeaderLayout(t *testing.T) {
-	b := make([]byte, headerLen)
-	header{kind: segData, credits: 0x01020304, seq: 0x1112131415161718, total: 0x21222324, offset: 0x20000000}.put(b)
-	const want = "01010000" + "01020304" + "1112131415161718" + "21222324" + "20000000"
-	if got := hex.EncodeToString(b); got != want {
-		t.Errorf("header %s, want %s", got, want)
+	for _, c := range []struct {
+		h    header
+		want string
+	}{
+		{header{kind: segData, credits: 0x01020304, seq: 0x1112131415161718}, "01020000" + "01020304" + "1112131415161718"},
+		{header{kind: segOffer, seq: 5, total: 0x20000001}, "02020000" + "00000000" + "0000000000000005" + "20000001" + "00000000" + "0000000000000000"},
+		{header{kind: segAnswer, credits: 9, seq: 5, rkey: 0x21222324, addr: 0x3132333435363738},
+			"03020000" + "00000009" + "0000000000000005" + "00000000" + "21222324" + "3132333435363738"},
+	} {
+		b := make([]byte, c.h.size())
+		c.h.put(b)
+		if got := hex.EncodeToString(b); got != c.want {
+			t.Errorf("header %s, want %s", got, c.want)
+		}
 	}
 }
 
 func TestBadHeaders(t *testing.T) {
-	good := func() []byte {
-		b := make([]byte, headerLen+4)
-		header{kind: segData, seq: 1, total: 8}.put(b)
+	data := header{kind: segData, seq: 1}
+	offer := header{kind: segOffer, seq: 1, total: 8}
+	with := func(h header, change func(*header)) header {
+		change(&h)
+		return h
+	}
+	encode := func(h header, extra int) []byte {
+		b := make([]byte, h.size()+extra)
+		h.put(b)
 		return b
 	}
-	if _, err := parseHeader(good()); err != nil {
-		t.Fatal(err)
+	for _, h := range []header{data, offer, {kind: segAnswer, seq: 1, rkey: 1, addr: 1}, {kind: segVote, total: 3, addr: 7}, {kind: segCredit, credits: 3}} {
+		if got, err := parseHeader(encode(h, 0)); err != nil || got != h {
+			t.Errorf("%+v reads as %+v, %v", h, got, err)
+		}
 	}
-	for name, spoil := range map[string]func(b []byte) []byte{
-		"short":               func(b []byte) []byte { return b[:headerLen-1] },
-		"unknown kind":        func(b []byte) []byte { b[0] = 99; return b },
-		"other version":       func(b []byte) []byte { b[1] = 2; return b },
-		"reserved bytes":      func(b []byte) []byte { b[3] = 1; return b },
-		"sequence 0":          func(b []byte) []byte { b[15] = 0; return b },
-		"beyond the message":  func(b []byte) []byte { b[23] = 5; return b },
-		"offset overflows":    func(b []byte) []byte { b[20], b[21], b[22], b[23] = 0xff, 0xff, 0xff, 0xfe; return b },
-		"message too large":   func(b []byte) []byte { b[16] = 0xff; return b },
-		"empty segment":       func(b []byte) []byte { return b[:headerLen] },
-		"a vote with payload": func(b []byte) []byte { b[0] = byte(segVote); return b },
+	spoilt := func(at int, to byte) []byte {
+		b := encode(data, 4)
+		b[at] = to
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"short":                    encode(data, 0)[:headerLen-1],
+		"unknown kind":             spoilt(0, 99),
+		"other version":            spoilt(1, 1),
+		"reserved bytes":           spoilt(3, 1),
+		"message 0":                spoilt(15, 0),
+		"offer of nothing":         encode(with(offer, func(h *header) { h.total = 0 }), 0),
+		"offer too large":          encode(with(offer, func(h *header) { h.total = MaxMessage + 1 }), 0),
+		"offer with a payload":     encode(offer, 1),
+		"offer cut short":          encode(offer, 0)[:longHeaderLen-1],
+		"answer at the end of all": encode(header{kind: segAnswer, seq: 1, addr: math.MaxUint64 - 5}, 0),
+		"finish with an address":   encode(header{kind: segFinish, seq: 1, addr: 1}, 0),
+		"a vote with payload":      encode(header{kind: segVote, total: 3}, 1),
+		"credit for a message":     encode(header{kind: segCredit, seq: 1}, 0),
 	} {
-		if h, err := parseHeader(spoil(good())); err == nil {
+		if h, err := parseHeader(b); err == nil {
 			t.Errorf("%s: accepted as %+v", name, h)
 		}
 	}
@@ -76,9 +102,9 @@ func TestHostileHello(t *testing.T) {
 		"huge":           "\xff\xff\xff\xff",
 		"not JSON":       msg("{"),
 		"not a hello":    msg(`{"type":"ready"}`),
-		"other version":  msg(`{"type":"hello","version":9,"provider":"soft","want":{"credits":1,"segment":1000}}`),
-		"other provider": msg(`{"type":"hello","version":1,"provider":"ibverbs","want":{"credits":1,"segment":1000}}`),
-		"no credits":     msg(`{"type":"hello","version":1,"provider":"soft","want":{"credits":0,"segment":1000}}`),
+		"other version":  msg(`{"type":"hello","version":9,"provider":"soft","wants":[{"credits":1,"segment":1000}]}`),
+		"other provider": msg(`{"type":"hello","version":2,"provider":"ibverbs","wants":[{"credits":1,"segment":1000}]}`),
+		"no credits":     msg(`{"type":"hello","version":2,"provider":"soft","wants":[{"credits":0,"segment":1000}]}`),
 	} {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -99,12 +125,12 @@ func TestHostileHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	io.WriteString(c, msg(`{"type":"hello","version":1,"provider":"soft","want":{"credits":1,"segment":1000}}`))
+	io.WriteString(c, msg(`{"type":"hello","version":2,"provider":"soft","wants":[{"credits":1,"segment":1000}]}`))
 	if m, err := readControl(c); err != nil || m.Type != msgAccept {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	err = writeControl(c, &controlMsg{Type: msgConnect, Grant: &want{1, 1000},
-		Endpoint: &endpoint{GID: "00000000000000000000ffffc0000201", QPN: 5, Service: 80, MTU: 1024}})
+	err = writeControl(c, &controlMsg{Type: msgConnect, Lanes: []wireLane{{Grant: want{1, 1000},
+		Endpoint: endpoint{GID: "00000000000000000000ffffc0000201", QPN: 5, Service: 80, MTU: 1024}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
