@@ -53,7 +53,9 @@ const (
 	TXFrames   ID = "coalescing.tx_frames"
 
 	HintSize       ID = "hint.size"       // also one setting per live connection; Index is the connection's number
+	HintLanes      ID = "hint.lanes"      // single or dual
 	HintCompletion ID = "hint.completion" // adaptive, busy or event
+	HintOrdered    ID = "hint.ordered"
 	HintEagerMax   ID = "hint.eager_max"
 	HintOverride   ID = "hint.override"
 	DrainTimeout   ID = "hint.drain_timeout"

@@ -298,8 +298,17 @@ func (r *resolver) hint(w *Want, _ *node.RDMA) {
 	if v, ok := r.in.values["hint.override"]; ok {
 		override.Value, override.Range = param.Bool(v.True()), r.place("hint.override")
 	}
+	// Not written is the transport's own: one lane, in order.
+	lanes := Setting{Setting: param.Setting{ID: param.HintLanes, Value: param.Absent()}, Range: w.Range}
+	if l := r.text("hint.lanes"); l != "" {
+		lanes.Value, lanes.Range = param.Text(l), r.place("hint.lanes")
+	}
+	ordered := Setting{Setting: param.Setting{ID: param.HintOrdered, Value: param.Absent()}, Range: w.Range}
+	if v, ok := r.in.values["hint.ordered"]; ok {
+		ordered.Value, ordered.Range = param.Bool(v.True()), r.place("hint.ordered")
+	}
 	w.Targets = []TargetWant{{Settings: []Setting{
-		number("hint.size", param.Absent()), completion, number("hint.eager_max", param.Absent()), override,
+		number("hint.size", param.Absent()), lanes, completion, ordered, number("hint.eager_max", param.Absent()), override,
 		number("hint.switch.drain_timeout", param.Int(defaultDrainTimeoutMS)), number("hint.switch.cooldown", param.Int(defaultCooldownMS)),
 	}}}
 }
@@ -322,6 +331,9 @@ func (r *resolver) advise(w Workload, dev *node.RDMA) {
 	}
 	if !r.has("hint") {
 		return
+	}
+	if v, ok := r.in.values["hint.ordered"]; ok && v.False() && r.text("hint.lanes") != "dual" {
+		r.warnAt(r.place("hint.ordered"), "Unordered delivery on one lane", "%q lets small messages pass large ones, but has one lane for both, where they keep their order anyway. Set lanes = \"dual\", or remove ordered.", w.Address)
 	}
 	size, ok := r.in.values["hint.size"]
 	if !ok || size.AsBigFloat().Sign() == 0 {

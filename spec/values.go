@@ -77,22 +77,6 @@ func globMap(v cty.Value) (cty.Value, string, error) {
 	return out, notice, nil
 }
 
-// singleLane accepts what this version has of lanes.
-func singleLane(v cty.Value) (cty.Value, string, error) {
-	if v.Type() == cty.String && v.AsString() == "dual" {
-		return v, "", errors.New("a second lane (\"dual\") is part of the language but not in this version of rdmatune; use \"single\"")
-	}
-	return oneOf("single", "dual")(v)
-}
-
-// onlyOrdered accepts what this version has of ordered.
-func onlyOrdered(v cty.Value) (cty.Value, string, error) {
-	if v.Type() == cty.Bool && v.False() {
-		return v, "", errors.New("unordered delivery is part of the language but not in this version of rdmatune: it needs a second lane")
-	}
-	return boolValue(v)
-}
-
 func textMap(v cty.Value) (cty.Value, string, error) {
 	m, err := convert.Convert(v, cty.Map(cty.String))
 	if err != nil {

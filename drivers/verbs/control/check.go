@@ -13,7 +13,8 @@ import (
 const (
 	maxText  = 512
 	maxConns = 1 << 17
-	maxList  = 64 // lanes, switches, losers, notices
+	maxList  = 64 // lanes, switches, losers, notices, bands
+	maxBins  = 256
 )
 
 func inBounds(id param.ID, n *int64) error {
@@ -50,6 +51,9 @@ func (s *Settings) check() error {
 		default:
 			return fmt.Errorf("%s: %.20q is not adaptive, busy or event", param.HintCompletion, *s.Completion)
 		}
+	}
+	if s.Lanes != nil && *s.Lanes != LanesSingle && *s.Lanes != LanesDual {
+		return fmt.Errorf("%s: %.20q is not single or dual", param.HintLanes, *s.Lanes)
 	}
 	return errors.Join(
 		inBounds(param.HintSize, s.Size), inBounds(param.HintEagerMax, s.EagerMax),
@@ -107,10 +111,38 @@ func (c *Conn) check() error {
 	}
 	errs := []error{text("peer", c.Peer), text("profile", c.Profile), text("completion", c.Completion),
 		text("origin", c.Origin), text("error", c.Err), inBounds(param.HintSize, c.Hint)}
+	if len(c.Bands) > maxList || len(c.Degraded) > maxList {
+		return errors.New("a list is too long")
+	}
+	for _, b := range c.Bands {
+		errs = append(errs, text("tier", b.Tier))
+	}
+	for _, d := range c.Degraded {
+		errs = append(errs, text("degraded", d))
+	}
+	for i := range c.Lanes {
+		errs = append(errs, text("profile", c.Lanes[i].Profile), text("completion", c.Lanes[i].Completion))
+	}
+	errs = append(errs, c.Sent.check(), c.Received.check())
 	for i := range c.Switches {
 		errs = append(errs, c.Switches[i].check())
 	}
 	return errors.Join(errs...)
+}
+
+func (t *Traffic) check() error {
+	if len(t.Tiers) > maxList || len(t.Sizes) > maxBins {
+		return errors.New("a list is too long")
+	}
+	for _, k := range t.Tiers {
+		if len(k.Times) > maxBins {
+			return errors.New("a list is too long")
+		}
+		if err := text("tier", k.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Switch) check() error {

@@ -96,7 +96,9 @@ func TestPublish(t *testing.T) {
 	target := param.Target{Kind: param.Hint, Name: `published/allreduce["0"]`}
 	cs := []param.Change{
 		{ID: param.HintSize, New: param.Int(0)},
+		{ID: param.HintLanes, New: param.Text("dual")},
 		{ID: param.HintCompletion, New: param.Text("busy")},
+		{ID: param.HintOrdered, New: param.Bool(false)},
 		{ID: param.HintOverride, New: param.Bool(false)},
 	}
 	got, err := d.Apply(t.Context(), target, cs, param.Order{})
@@ -105,7 +107,9 @@ func TestPublish(t *testing.T) {
 	}
 	want := []param.Setting{
 		{ID: param.HintSize, Value: param.Int(0)},
+		{ID: param.HintLanes, Value: param.Text("dual")},
 		{ID: param.HintCompletion, Value: param.Text("busy")},
+		{ID: param.HintOrdered, Value: param.Bool(false)},
 		{ID: param.HintEagerMax, Value: param.Absent()},
 		{ID: param.HintOverride, Value: param.Bool(false)},
 		{ID: param.DrainTimeout, Value: param.Absent()},

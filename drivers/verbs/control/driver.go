@@ -146,6 +146,9 @@ func settings(ps []Process) []param.Setting {
 		for _, c := range p.Conns {
 			s := param.Setting{ID: param.HintSize, Index: strconv.FormatUint(c.ID, 10), Value: intValue(c.Hint)}
 			s.Note = c.Profile + ", from " + c.Origin
+			if c.Dual {
+				s.Note = c.Profile + " and bandwidth, from " + c.Origin
+			}
 			s.Origin = p.Hint.Level.String()
 			s.Deferred = cooling(c, p.Settings)
 			out = append(out, s)

@@ -9,21 +9,30 @@ func (s *Settings) list() []param.Setting {
 	if s == nil {
 		s = &Settings{}
 	}
-	out := []param.Setting{
+	return []param.Setting{
 		{ID: param.HintSize, Value: intValue(s.Size)},
-		{ID: param.HintCompletion, Value: param.Absent()},
+		{ID: param.HintLanes, Value: textOf(s.Lanes)},
+		{ID: param.HintCompletion, Value: textOf(s.Completion)},
+		{ID: param.HintOrdered, Value: boolOf(s.Ordered)},
 		{ID: param.HintEagerMax, Value: intValue(s.EagerMax)},
-		{ID: param.HintOverride, Value: param.Absent()},
+		{ID: param.HintOverride, Value: boolOf(s.Override)},
 		{ID: param.DrainTimeout, Value: intValue(s.DrainTimeoutMS)},
 		{ID: param.Cooldown, Value: intValue(s.CooldownMS)},
 	}
-	if s.Completion != nil {
-		out[1].Value = param.Text(*s.Completion)
+}
+
+func textOf(s *string) param.Value {
+	if s == nil {
+		return param.Absent()
 	}
-	if s.Override != nil {
-		out[3].Value = param.Bool(*s.Override)
+	return param.Text(*s)
+}
+
+func boolOf(b *bool) param.Value {
+	if b == nil {
+		return param.Absent()
 	}
-	return out
+	return param.Bool(*b)
 }
 
 func intValue(n *int64) param.Value {
@@ -39,28 +48,34 @@ func (s *Settings) set(id param.ID, v param.Value) {
 		return
 	}
 	var n *int64
+	var t *string
+	var b *bool
 	if i, ok := v.AsInt(); ok {
 		n = &i
+	}
+	if x, ok := v.AsText(); ok {
+		t = &x
+	}
+	if x, ok := v.AsBool(); ok {
+		b = &x
 	}
 	switch id {
 	case param.HintSize:
 		s.Size = n
+	case param.HintLanes:
+		s.Lanes = t
+	case param.HintCompletion:
+		s.Completion = t
+	case param.HintOrdered:
+		s.Ordered = b
 	case param.HintEagerMax:
 		s.EagerMax = n
+	case param.HintOverride:
+		s.Override = b
 	case param.DrainTimeout:
 		s.DrainTimeoutMS = n
 	case param.Cooldown:
 		s.CooldownMS = n
-	case param.HintCompletion:
-		s.Completion = nil
-		if t, ok := v.AsText(); ok {
-			s.Completion = &t
-		}
-	case param.HintOverride:
-		s.Override = nil
-		if b, ok := v.AsBool(); ok {
-			s.Override = &b
-		}
 	}
 }
 
