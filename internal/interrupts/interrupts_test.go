@@ -153,3 +153,26 @@ func TestSettled(t *testing.T) {
 		t.Errorf("a file that goes away: %v", err)
 	}
 }
+
+func TestCounts(t *testing.T) {
+	const text = "            CPU0       CPU2\n  7:   1   2  PCI-MSI 5-edge  a\n  8:  10  20  PCI-MSI 6-edge  b\n  9:  100 200  PCI-MSI 7-edge  c\nNMI: 5 6 x\n 10: 1\n"
+	for name, tc := range map[string]struct {
+		text    string
+		numbers []int
+		want    map[string]uint64
+	}{
+		"two":       {text, []int{7, 9}, map[string]uint64{"CPU0": 101, "CPU2": 202}},
+		"none":      {text, nil, map[string]uint64{}},
+		"cut short": {text, []int{10}, map[string]uint64{}},
+		"no header": {" 7: 1 2 PCI-MSI 5-edge a\n", []int{7}, map[string]uint64{}},
+		"nothing":   {"", []int{7}, map[string]uint64{}},
+	} {
+		numbers := map[int]bool{}
+		for _, n := range tc.numbers {
+			numbers[n] = true
+		}
+		if diff := cmp.Diff(tc.want, Counts([]byte(tc.text), numbers)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -86,3 +86,33 @@ func action(s string) string {
 	}
 	return t
 }
+
+// Counts adds up the counters of the numbered interrupts by CPU ("CPU3"), from the
+// text of /proc/interrupts.
+func Counts(text []byte, numbers map[int]bool) map[string]uint64 {
+	out := map[string]uint64{}
+	var cpus []string
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if cpus == nil {
+			if len(fields) == 0 || !strings.HasPrefix(fields[0], "CPU") {
+				return out // without the header nobody knows whose the counters are
+			}
+			cpus = fields
+			continue
+		}
+		if len(fields) < len(cpus)+1 {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSuffix(fields[0], ":"))
+		if err != nil || !numbers[n] {
+			continue
+		}
+		for i, cpu := range cpus {
+			if count, err := strconv.ParseUint(fields[i+1], 10, 64); err == nil {
+				out[cpu] += count
+			}
+		}
+	}
+	return out
+}
