@@ -129,3 +129,9 @@ func (h *Histogram) Summary() Summary {
 	}
 	return s
 }
+
+// Reset forgets every sample, keeping the memory.
+func (h *Histogram) Reset() {
+	h.max = 0
+	h.h.Reset()
+}
