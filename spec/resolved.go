@@ -70,3 +70,12 @@ func (w Workload) Scope(k param.Kind) param.Scope {
 	}
 	return s
 }
+
+// Workloads are the names of the spec's workload blocks, in the order of the text.
+func (s *Spec) Workloads() []string {
+	var names []string
+	for _, w := range s.workloads {
+		names = append(names, w.name)
+	}
+	return names
+}

@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 	"drivers/verbs/internal/...": {"drivers/verbs/internal/..."},
 	"plan":                       {"param", "spec", "state", "internal/cpulist"},
 	"apply":                      {"param", "plan", "drivers", "state", "measure", "experiment"},
+	"audit":                      {"param", "node", "internal/procs"},
 	"audit/live":                 {"param", "node", "internal/...", "drivers/verbs/control"},
 	"bench":                      {"param", "measure", "drivers/verbs/control", "drivers/verbs/transport"},
 	"cmd/rdmatune":               {"..."},
