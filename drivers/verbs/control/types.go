@@ -199,6 +199,7 @@ type Lane struct {
 	Moderated  bool   `json:"moderated"` // the device delays completion events
 	Segment    int    `json:"segment"`   // bytes of a send segment, header included
 	Credits    int    `json:"credits"`   // receive buffers that the peer granted
+	Messages   uint32 `json:"messages"`  // sent on it since it was made, wrapping
 	Depth      int    `json:"depth"`     // work requests outstanding now
 	HighWater  int    `json:"high_water"`
 	FullEvents uint64 `json:"full_events"` // times that a sender found no slot or credit

@@ -138,7 +138,7 @@ func (l *lane) keep(h *header, buf, n int) error {
 	if l.ftail-l.fhead == uint64(len(l.fifo)) || h.seq <= l.arrivedSeq {
 		return fmt.Errorf("message %d without credit or order: %w", h.seq, ErrProtocol)
 	}
-	a := arrived{header: *h, buf: buf, stamp: c.arrivals}
+	a := arrived{header: *h, buf: buf}
 	if h.kind == segOffer {
 		if err := c.offered(h); err != nil {
 			return err
@@ -151,7 +151,6 @@ func (l *lane) keep(h *header, buf, n int) error {
 	if c.cur.has(l) { // else the peer has gone over to the next lanes already
 		c.lastSeq = max(c.lastSeq, h.seq)
 	}
-	c.arrivals++
 	l.fifo[l.ftail%uint64(len(l.fifo))] = a
 	l.ftail++
 	nudge(c.recvReady)

@@ -60,11 +60,11 @@ type Conn struct {
 	refused uint64 // messages not delivered because the connection ended
 
 	arrived  uint64 // messages that are here, or were given up by their sender
-	arrivals uint64 // messages and offers that came, in order of their completions
 	lastSeq  uint64 // highest that came on the lanes in use
 	peerLast uint64 // last one of the peer on its lanes before the switch
 	ballot   header // vote or commit that waits for what was sent before it; kind 0 = none
 	recvSeq  uint64 // next sequence for the program, where the peer's messages are ordered
+	passed   int    // messages in a row that passed one of the other lane
 	taken    uint64 // messages that the program was given, or that were given up
 	received uint64 // messages that the program was given whole
 	bye      *controlMsg

@@ -73,9 +73,8 @@ const sendBatch = 16
 // arrived is a message or an offer in a receive buffer.
 type arrived struct {
 	header
-	buf   int // index
-	len   int // bytes of a message
-	stamp uint64
+	buf int // index
+	len int // bytes of a message
 }
 
 // size is that of the message.

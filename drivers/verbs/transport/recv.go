@@ -157,8 +157,12 @@ func (l *lane) copyTier(size int) tier {
 	return tierEager
 }
 
+// maxPassed is how many small messages in a row may pass a large one.
+const maxPassed = 64
+
 // head returns what comes next for the program: by sequence, on any lane; where the
-// peer's messages are not ordered, by arrival, on lanes from before a switch first.
+// peer's messages are not ordered, small ones first, but what came on lanes from
+// before a switch before anything else.
 // Messages that were given up are skipped. An offer counts once it can be answered.
 // Caller holds mu.
 func (c *Conn) head() (*lane, arrived) {
@@ -181,6 +185,7 @@ func (c *Conn) head() (*lane, arrived) {
 func (c *Conn) headOf(s *laneSet) (*lane, arrived) {
 	var best *lane
 	var first arrived
+	waits := false
 	for i := 0; i < len(s.lanes); i++ {
 		l := s.lanes[i]
 		if l.fhead == l.ftail {
@@ -193,15 +198,21 @@ func (c *Conn) headOf(s *laneSet) (*lane, arrived) {
 		if a.kind == segDrop {
 			c.take(l, a.seq)
 			c.consumed(l, a.buf)
-			i, best = -1, nil // the next may be on any lane
+			i, best, waits = -1, nil, false // the next may be on any lane
 			continue
 		}
 		if a.kind == segOffer && !c.canAnswer(l) {
 			continue
 		}
-		if best == nil || a.stamp < first.stamp {
+		waits = best != nil
+		if best == nil || c.passed >= maxPassed {
 			best, first = l, a
 		}
+	}
+	if best != nil && best.index == 0 && waits {
+		c.passed++
+	} else {
+		c.passed = 0
 	}
 	return best, first
 }

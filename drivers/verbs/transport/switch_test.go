@@ -245,27 +245,6 @@ func TestIdleCostsNothing(t *testing.T) {
 	}
 }
 
-func TestAllocations(t *testing.T) {
-	a := openSoft(t, Options{Hint: bytesPtr(4096)}, soft.Provider{})
-	b := openSoft(t, Options{Hint: bytesPtr(4096)}, soft.Provider{})
-	ca, cb := connect(t, a, b)
-	msg, buf := make([]byte, 1000), make([]byte, 1000)
-	turn := func() {
-		if err := ca.Send(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := cb.Recv(t.Context(), buf); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 100 {
-		turn()
-	}
-	if n := testing.AllocsPerRun(1000, turn); n >= 1 {
-		t.Errorf("%v allocations per message", n)
-	}
-}
-
 func TestClose(t *testing.T) {
 	a := openSoft(t, Options{}, soft.Provider{})
 	b := openSoft(t, Options{}, soft.Provider{})
