@@ -1,0 +1,50 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/rdmatune/rdmatune/node"
+)
+
+// maxValue bounds a value shown as evidence, in bytes.
+const maxValue = 200
+
+// clip makes a text from a file fit to be shown.
+func clip(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case r < ' ' || r == 0x7f:
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > maxValue {
+		text = strings.ToValidUTF8(text[:maxValue], "") + "..."
+	}
+	return text
+}
+
+// reason is why a file could not be read.
+func reason(err error) string {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	return "(" + err.Error() + ")"
+}
+
+func deref(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+// hardware reports whether a device is a NIC's and no software device.
+func hardware(d node.RDMA) bool {
+	driver := deref(d.Driver)
+	return d.PCI != nil && driver != "soft" && driver != "rdma_rxe" && driver != "siw"
+}

@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs"
+)
+
+// deviceFeatures opens each device and tries what a low-latency path needs of it.
+func (e *examiner) deviceFeatures() {
+	for _, d := range e.Facts.RDMA {
+		if deref(d.Driver) == "soft" {
+			continue
+		}
+		if e.Verbs == nil {
+			e.add(Finding{Check: "features", Subject: d.Name, Level: Unknown, Message: "inline size, depth and moderation are found out by trying, which needs the device itself"})
+			continue
+		}
+		f := Finding{Check: "features", Subject: d.Name, Level: Fine}
+		dev, err := e.Verbs.Open(d.Name)
+		if err != nil {
+			f.Level, f.Message, f.Evidence = Problem, "the device cannot be opened", []Evidence{{"ibv_open_device", clip(err.Error())}}
+			f.Why, f.Do = "no program of this user can use it", "check the verbs library, its provider, and the permissions of /dev/infiniband"
+			e.add(f)
+			continue
+		}
+		inline, err := probeInline(dev)
+		a := dev.Attr()
+		if cerr := dev.Close(); err == nil {
+			err = cerr
+		}
+		f.Evidence = []Evidence{
+			{"inline, by trying", strconv.Itoa(inline) + " B"}, {"max_qp_wr", strconv.Itoa(a.MaxQPWR)},
+			{"completion vectors", strconv.Itoa(a.CompVectors)}, {"completion queue moderation", map[bool]string{true: "yes", false: "no"}[a.Moderation]},
+		}
+		f.Message = fmt.Sprintf("inline up to %d B, queues up to %d, %d completion vectors", inline, a.MaxQPWR, a.CompVectors)
+		switch {
+		case err != nil:
+			f.Level, f.Message = Unknown, "the inline size could not be found out"
+			f.Evidence = append(f.Evidence, Evidence{"ibv_create_qp", clip(err.Error())})
+		case inline < 16:
+			f.Level = Warning
+			f.Message += ": hardly any message can be sent inline"
+			f.Why = "each small message costs the NIC a read of host memory before it is sent"
+		}
+		e.add(f)
+	}
+}
+
+// maxInline bounds what is asked for; no known device grants more than 1 KiB.
+const maxInline = 4096
+
+// probeInline finds the largest inline send that a reliable connection is granted. No
+// attribute tells it, so queue pairs are made and destroyed, halving the range.
+func probeInline(dev verbs.Device) (best int, err error) {
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return 0, err
+	}
+	defer pd.Close()
+	cq, err := dev.NewCQ(1, nil, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer cq.Close()
+	grant := func(n int) (int, error) {
+		qp, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{SendWR: 1, RecvWR: 1, Inline: n}})
+		if err != nil {
+			return 0, err
+		}
+		return qp.Cap().Inline, qp.Close()
+	}
+	if best, err = grant(0); err != nil {
+		return 0, err
+	}
+	for low, high := best+1, maxInline; low <= high; {
+		n := low + (high-low)/2
+		if got, err := grant(n); err == nil {
+			best = max(best, got, n)
+			low = best + 1
+		} else {
+			high = n - 1
+		}
+	}
+	return best, nil
+}

@@ -1,0 +1,248 @@
+package doctor
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// verdicts answers, for the workload, each criterion of giving it a hint and of leaving
+// it alone, and the three questions that an operator should have answered.
+func (e *examiner) verdicts() {
+	s := e.sizes()
+	add := func(group, question string, a Answer, evidence ...string) {
+		if evidence == nil {
+			evidence = []string{}
+		}
+		e.report.Verdicts = append(e.report.Verdicts, Verdict{group, question, a, evidence})
+	}
+	unmeasured := "no message of the workload was seen: rdmatune's transport counts sizes, for others nothing does"
+	narrow, wide, bandwidth := Unanswered, Unanswered, Unanswered
+	seen := []string{unmeasured}
+	if s.messages > 0 {
+		seen = []string{s.String()}
+		narrow = answer(s.p99 <= 4*max(s.median, 1))
+		wide = answer(s.p99 >= 1000*max(s.median, 1))
+		bandwidth = answer(s.largeBytes*100 >= s.bytes*95 && s.smallMessages*20 < s.messages)
+	}
+	add("use", "message sizes lie in a narrow band", narrow, seen...)
+	tail, why := e.tail()
+	add("use", "latency matters and P99 is far above P50", tail, why)
+	own, evidence := e.alone()
+	add("use", "the NIC is the workload's own", own, evidence...)
+	base, missing := e.based()
+	add("use", "base tuning is done", base, missing...)
+
+	add("leave", "sizes differ by orders of magnitude", wide, seen...)
+	add("leave", "bandwidth comes first", bandwidth, seen...)
+	virtual, evidence2 := e.virtual()
+	add("leave", "the node is virtualised", virtual, evidence2...)
+	shared := map[Answer]Answer{Yes: No, No: Yes, Unanswered: Unanswered}[own]
+	add("leave", "the NIC is shared", shared, evidence...)
+
+	if s.messages > 0 {
+		add("question", "how big are my messages really?", Yes, s.String())
+	} else {
+		add("question", "how big are my messages really?", Unanswered, unmeasured)
+	}
+	add("question", "is bandwidth needed too?", bandwidth, seen...)
+	can, how := e.applicable()
+	add("question", "can this environment apply it?", can, how...)
+}
+
+func answer(yes bool) Answer {
+	if yes {
+		return Yes
+	}
+	return No
+}
+
+// A sizing is the sizes of messages, as bins of powers of two tell them.
+type sizing struct {
+	messages, bytes, smallMessages, largeBytes uint64
+	median, p99                                int64 // upper ends of their bins
+}
+
+func (s sizing) String() string {
+	return fmt.Sprintf("%d messages sent: half at most %s, 99 of 100 at most %s", s.messages, param.FormatBytes(s.median), param.FormatBytes(s.p99))
+}
+
+// large is where a message counts as one for bandwidth.
+const large = 64 << 10
+
+// sizes adds up what the workload's transports have sent.
+func (e *examiner) sizes() sizing {
+	bins := map[int64]uint64{}
+	var s sizing
+	for _, t := range e.Workload.Transports {
+		for _, c := range t.Conns {
+			for _, b := range c.Sent.Sizes {
+				bins[b.From] += b.Count
+			}
+		}
+	}
+	var froms []int64
+	for from, n := range bins {
+		froms = append(froms, from)
+		s.messages += n
+	}
+	slices.Sort(froms)
+	below := uint64(0)
+	for _, from := range froms {
+		n := bins[from]
+		end := binEnd(from)
+		if below += n; s.median == 0 && 2*below >= s.messages {
+			s.median = end
+		}
+		if s.p99 == 0 && 100*below >= 99*s.messages {
+			s.p99 = end
+		}
+		s.bytes += n * uint64(max(from, 1))
+		if from >= large {
+			s.largeBytes += n * uint64(from)
+		} else {
+			s.smallMessages += n
+		}
+	}
+	return s
+}
+
+// binEnd is the largest size of the bin that starts at from.
+func binEnd(from int64) int64 {
+	if from <= 0 || from > 1<<40 {
+		return max(from, 0)
+	}
+	return int64(1)<<bits.Len64(uint64(from)) - 1
+}
+
+// tail compares P99 and P50 of the times that transports have measured.
+func (e *examiner) tail() (Answer, string) {
+	times := map[int64]uint64{}
+	total := uint64(0)
+	for _, t := range e.Workload.Transports {
+		for _, c := range t.Conns {
+			for _, tier := range c.Sent.Tiers {
+				for _, b := range tier.Times {
+					times[b.From] += b.Count
+					total += b.Count
+				}
+			}
+		}
+	}
+	if total < 1000 {
+		return Unanswered, fmt.Sprintf("only %d messages were timed: measure with rdmatune bench, and say yourself whether latency matters", total)
+	}
+	at := func(part uint64) int64 {
+		var froms []int64
+		for from := range times {
+			froms = append(froms, from)
+		}
+		slices.Sort(froms)
+		below := uint64(0)
+		for _, from := range froms {
+			if below += times[from]; 100*below >= part*total {
+				return from
+			}
+		}
+		return 0
+	}
+	p50, p99 := at(50), at(99)
+	return answer(p99 >= 3*max(p50, 1)), fmt.Sprintf("of %d timed messages P50 is about %d ns and P99 about %d ns; whether latency matters is yours to say", total, p50, p99)
+}
+
+// alone says whether anybody else uses the workload's NIC.
+func (e *examiner) alone() (Answer, []string) {
+	return e.from("sharing", e.Workload.Device, "the workload names no device")
+}
+
+// from turns the finding of a check about a subject into an answer: fine is yes.
+func (e *examiner) from(check, subject, none string) (Answer, []string) {
+	for _, f := range e.report.Findings {
+		if f.Check != check || f.Subject != subject {
+			continue
+		}
+		evidence := []string{f.Message}
+		for _, ev := range f.Evidence {
+			evidence = append(evidence, ev.Path+" = "+ev.Value)
+		}
+		switch f.Level {
+		case Fine:
+			return Yes, evidence
+		case Unknown:
+			return Unanswered, evidence
+		}
+		return No, evidence
+	}
+	return Unanswered, []string{none}
+}
+
+// based says whether the spec and the node have the base tuning.
+func (e *examiner) based() (Answer, []string) {
+	var missing []string
+	for _, kind := range []param.Kind{param.Pinning, param.Frequency, param.IRQ} {
+		if !slices.Contains(e.Workload.Tuned, string(kind)) {
+			missing = append(missing, "the spec has no "+string(kind))
+		}
+	}
+	for _, f := range e.report.Findings {
+		if f.Level == Warning && (f.Check == "idle-states" || f.Check == "daemons" || f.Check == "frequency" && !slices.Contains(e.Workload.Tuned, string(param.Frequency))) {
+			missing = append(missing, f.Message)
+		}
+	}
+	if len(missing) == 0 {
+		return Yes, []string{"pinning, frequency and interrupts are in the spec, and nothing on the node works against them"}
+	}
+	return No, missing
+}
+
+func (e *examiner) virtual() (Answer, []string) {
+	switch v := e.Facts.Virtualised; {
+	case e.Facts.Simulated:
+		return Unanswered, []string{"the node is simulated"}
+	case v == nil:
+		return Unanswered, []string{"neither DMI nor /proc/cpuinfo tells"}
+	case *v == "":
+		return No, []string{"hardware"}
+	default:
+		return Yes, []string{*v}
+	}
+}
+
+// applicable says whether a hint can be put into force for what runs.
+func (e *examiner) applicable() (Answer, []string) {
+	live, asked := 0, 0
+	for _, t := range e.Workload.Transports {
+		if t.Err == "" {
+			live++
+		}
+	}
+	asked = len(e.Workload.PIDs)
+	virtual, _ := e.virtual()
+	var evidence []string
+	if live > 0 {
+		evidence = append(evidence, fmt.Sprintf("%d processes use rdmatune's transport and can be switched now", live))
+	}
+	if n := asked - len(transportPIDs(e.Workload.Transports)); n > 0 {
+		evidence = append(evidence, fmt.Sprintf("%d processes use another library: their variables count at the next start (rdmatune env)", n))
+	}
+	switch {
+	case live == 0 && asked == 0:
+		return Unanswered, []string{"no process of the workload is running"}
+	case virtual == Yes:
+		return Unanswered, append(evidence, "on a virtual machine it may read back right and change nothing: only a measurement tells")
+	case live > 0:
+		return Yes, evidence
+	}
+	return No, evidence
+}
+
+func transportPIDs(ts []control.Process) map[int]bool {
+	out := map[int]bool{}
+	for _, t := range ts {
+		out[t.PID] = true
+	}
+	return out
+}
