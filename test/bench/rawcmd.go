@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs"
+	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
+	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
+	"github.com/rdmatune/rdmatune/test/bench/raw"
+)
+
+// runRaw is one end of the measurement of the binding: what raw-serve and
+// raw-connect do.
+func runRaw(verb string, args []string) error {
+	job := raw.Job{Inline: true, Busy: 1000, Signal: 16}
+	f := flag.NewFlagSet(verb, flag.ExitOnError)
+	device := f.String("device", "", "RDMA `device`")
+	cpu := f.Int("cpu", -1, "`number` of the CPU of the thread that moves messages")
+	listen := f.String("listen", "", "`address` and port to serve on")
+	connect := f.String("connect", "", "`address` and port of the server")
+	f.IntVar(&job.Size, "size", 8, "message size in `bytes`")
+	f.IntVar(&job.Count, "count", 1000, "`number` of messages")
+	f.IntVar(&job.Warmup, "warmup", 100, "`number` of messages before those")
+	f.BoolVar(&job.Stream, "stream", false, "one way at full speed, instead of round trips")
+	f.BoolVar(&job.Write, "write", false, "RDMA write instead of send")
+	f.BoolVar(&job.Inline, "inline", job.Inline, "inline where the device grants it")
+	f.IntVar(&job.Busy, "busy", job.Busy, "polls of one crossing into C")
+	f.IntVar(&job.Signal, "signal", job.Signal, "sends for each completion; 1: wait for it before the next")
+	samples := f.String("samples", "", "`file` for all round trips in ns, one a line, in their order")
+	f.Parse(args)
+	p, err := verbs.For(*device, ibverbs.Provider{}, soft.Provider{})
+	if err != nil {
+		return err
+	}
+	if err := raw.Pin(*cpu); err != nil {
+		return err
+	}
+	if verb == "raw-serve" {
+		ln, err := net.Listen("tcp", *listen)
+		if err != nil {
+			return err
+		}
+		return errors.Join(raw.Serve(p, *device, ln), ln.Close())
+	}
+	took, err := raw.Connect(p, *device, *connect, job)
+	if err != nil {
+		return err
+	}
+	if *samples != "" {
+		var b []byte
+		for _, d := range took {
+			b = append(strconv.AppendInt(b, d.Nanoseconds(), 10), '\n')
+		}
+		if err := os.WriteFile(*samples, b, 0o644); err != nil {
+			return err
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(metrics(took, job.Size*job.Count, job.Stream))
+}
+
+// metrics are what a run's times mean: the time of a whole stream of bytes, or round
+// trips, of which the halves are given.
+func metrics(took []time.Duration, bytes int, stream bool) map[string]float64 {
+	if stream {
+		return map[string]float64{metricRate: float64(bytes) / (1 << 20) / took[0].Seconds()}
+	}
+	slices.Sort(took)
+	at := func(q float64) float64 {
+		return float64(took[min(len(took)-1, int(q*float64(len(took))))].Nanoseconds()) / 2
+	}
+	return map[string]float64{metricP50: at(0.50), metricP99: at(0.99)}
+}

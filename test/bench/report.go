@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// referee is who the others are compared with.
+const referee = "perftest"
+
+// markdown renders the results.
+func (r Results) markdown() string {
+	var b strings.Builder
+	b.WriteString(`# Performance
+
+Made by ` + "`go run ./test/bench`" + `, which runs the contestants in turns, each of them once a
+round. A number is the median over the rounds; a ratio is to perftest's, with the
+interval that holds it in 95 of 100 repetitions (percentile bootstrap over rounds).
+Latencies are half round trips, as perftest and UCX print them. The machine: ` + r.Machine + `.
+`)
+	if strings.Contains(r.Machine, "TCG") {
+		b.WriteString(`
+In an emulated machine ratios say something, absolute numbers say nothing of any NIC.
+`)
+	}
+	for _, kind := range []struct{ title, prefix, metric, unit string }{
+		{"Latency", "latency", metricP50, "us"},
+		{"Latency", "latency", metricP99, "us"},
+		{"Bandwidth by send", "send bandwidth", metricRate, "MiB/s"},
+		{"Bandwidth by RDMA write", "write bandwidth", metricRate, "MiB/s"},
+	} {
+		r.table(&b, kind.title, kind.prefix, kind.metric, kind.unit)
+	}
+	return b.String()
+}
+
+// table renders one metric of the measurements whose names start with prefix.
+func (r Results) table(b *strings.Builder, title, prefix, metric, unit string) {
+	var names, who []string
+	for _, s := range r.Series {
+		if s.Metric != metric || !strings.HasPrefix(s.Measurement, prefix) {
+			continue
+		}
+		if !slices.Contains(names, s.Measurement) {
+			names = append(names, s.Measurement)
+		}
+		if !slices.Contains(who, s.Contestant) {
+			who = append(who, s.Contestant)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	if unit != metric {
+		title += ", " + metric
+	}
+	fmt.Fprintf(b, "\n## %s (%s)\n\n| size | runs |", title, unit)
+	for _, c := range who {
+		fmt.Fprintf(b, " %s |", c)
+		if c != referee {
+			b.WriteString(" ratio |")
+		}
+	}
+	b.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", 2*len(who)-1) + "\n")
+	for _, name := range names {
+		base := r.runs(name, referee, metric)
+		fmt.Fprintf(b, "| %s | %d |", strings.TrimPrefix(name, prefix+" "), len(base))
+		for _, c := range who {
+			runs := r.runs(name, c, metric)
+			if len(runs) == 0 {
+				b.WriteString(" - | - |")
+				continue
+			}
+			v := median(runs)
+			if unit == "us" {
+				v /= 1000
+			}
+			fmt.Fprintf(b, " %.1f |", v)
+			if c != referee {
+				x := compare(runs, base)
+				fmt.Fprintf(b, " %.2f (%.2f to %.2f) |", x.value, x.low, x.high)
+			}
+		}
+		b.WriteString("\n")
+	}
+}
+
+func (r Results) runs(measurement, contestant, metric string) []float64 {
+	for _, s := range r.Series {
+		if s.Measurement == measurement && s.Contestant == contestant && s.Metric == metric {
+			return s.Runs
+		}
+	}
+	return nil
+}
