@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -81,6 +82,27 @@ func (r Report) OK() bool {
 		}
 	}
 	return r.Complete && r.Unknown == 0
+}
+
+// Notes say what a reader of the numbers must know.
+func (r Report) Notes() []string {
+	var notes []string
+	if r.Warmup == 0 {
+		notes = append(notes, "cold: no message was sent before the first timed one")
+	}
+	switch r.Mode {
+	case Mixed:
+		notes = append(notes, "sizes were mixed")
+	case BothWays:
+		notes = append(notes, "bandwidth is of both directions together")
+	}
+	if r.Conns > 1 {
+		notes = append(notes, fmt.Sprintf("%d connections at once for each series", r.Conns))
+	}
+	if r.Rate > 0 {
+		notes = append(notes, fmt.Sprintf("at most %g messages per second on each connection", r.Rate))
+	}
+	return notes
 }
 
 // report collects what was found so far.

@@ -178,26 +178,30 @@ func (r Report) writeFaults(p *printer) {
 // writeOutliers says how often a message took far longer than most, and when the
 // senders found their queue full.
 func (r Report) writeOutliers(p *printer) {
+	first := true
 	for _, s := range r.Sizes {
+		var said []string
+		if s.Latency != nil {
+			if o := s.Latency.Outliers(); o.N > 1 && len(s.Worst) > 0 {
+				said = append(said, fmt.Sprintf("%.1fx P50 about every %.0f messages (%d of %d); the longest was message %d, %s into the run",
+					o.Factor, o.Every, o.N, s.Latency.N(), s.Worst[0].Index+1, s.Worst[0].At.Round(time.Millisecond)))
+			}
+		}
+		if s.FullEvents > 0 {
+			said = append(said, fmt.Sprintf("the send queue was full %d times", s.FullEvents))
+		}
+		if len(said) == 0 {
+			continue
+		}
+		if first {
+			p.printf("\n")
+			first = false
+		}
 		name := param.FormatBytes(s.Size)
 		if len(r.Series) > 1 {
 			name = s.Series + ", " + name
 		}
-		full := ""
-		if s.FullEvents > 0 {
-			full = fmt.Sprintf("; the send queue was full %d times", s.FullEvents)
-		}
-		o := measure.Outliers{}
-		if s.Latency != nil {
-			o = s.Latency.Outliers()
-		}
-		switch {
-		case o.N > 1:
-			p.printf("\n%s: %.1fx P50 about every %.0f messages (%d of %d); the longest was message %d, %s into the run%s.\n",
-				name, o.Factor, o.Every, o.N, s.Latency.N(), s.Worst[0].Index+1, s.Worst[0].At.Round(time.Millisecond), full)
-		case full != "":
-			p.printf("\n%s%s.\n", name, full)
-		}
+		p.printf("%s: %s.\n", name, strings.Join(said, "; "))
 	}
 }
 

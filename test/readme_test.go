@@ -19,8 +19,8 @@ var volatile = []struct {
 	{regexp.MustCompile(`\["\d+"\]`), `["PID"]`},
 	{regexp.MustCompile(`\d+ threads`), "N threads"},
 	// Columns of a benchmark's table: count and latencies.
-	{regexp.MustCompile(`^( +\d+ (?:B|KiB)) +\d+ +[\d.]+ +[\d.]+ +[\d.]+ `), "$1 N P50 P99 MAX "},
-	{regexp.MustCompile(`SIZE +N +P50 +P99 +MAX +`), "SIZE N P50 P99 MAX "},
+	{regexp.MustCompile(`^( +\d+ (?:B|KiB) +(?:inline|eager|rendezvous)) +\d+ +[-\d. ]+\s*$`), "$1 N AND LATENCIES"},
+	{regexp.MustCompile(`Of \d+ messages`), "Of N messages"},
 	{regexp.MustCompile(` +`), " "},
 }
 

@@ -10,15 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdmatune/rdmatune/bench"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/transport"
 	"github.com/rdmatune/rdmatune/node"
-	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
 )
 
@@ -31,24 +29,20 @@ type benchFlags struct {
 	workload string
 	port     uint16
 	once     bool
-	sizes    string
-	duration string
-	count    int
-	counted  bool // count was given
-	warmup   int
-	asJSON   bool
+	clientFlags
 }
 
 func newBench(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure round trips over the transport, and prove that no message is lost",
-		Long: `Send numbered, checksummed messages over a connection of the verbs transport and
-report latency and every message lost, duplicated, reordered or corrupted. The
-processes belong to a workload, so an apply meanwhile switches their connection.`,
+		Short: "Measure the transport, and prove that no message is lost",
+		Long: `Send numbered, checksummed messages over connections of the verbs transport and
+report latency or bandwidth and every message lost, duplicated, reordered or
+corrupted. The processes belong to a workload, so an apply meanwhile switches their
+connections; those of --hints keep the hint that they were made with.`,
 		Example: `  rdmatune bench loop
   rdmatune bench serve --device rxe0
-  rdmatune bench connect 10.9.0.1 --device rxe1 --sizes 8B,4KiB --duration 8s --json`,
+  rdmatune bench connect 10.9.0.1 --device rxe1 --hints 0,8KiB --sizes 8B..64KiB`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -61,14 +55,6 @@ func (b *benchFlags) registerCommon(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&b.workload, "workload", "bench", "`address` of the workload that the process belongs to, as in a spec")
 }
 
-func (b *benchFlags) registerClient(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&b.sizes, "sizes", "8B,1KiB,16KiB", "message `sizes`, separated by commas")
-	cmd.Flags().StringVar(&b.duration, "duration", "", "measure for this `time`, shared by the sizes")
-	cmd.Flags().IntVar(&b.count, "count", 0, "measure this `number` of messages of each size (default 1000, unless --duration is given)")
-	cmd.Flags().IntVar(&b.warmup, "warmup", bench.DefaultWarmup, "messages after each change of size that are checked but not timed")
-	cmd.Flags().BoolVar(&b.asJSON, "json", false, "print the report as one JSON document")
-}
-
 // A bencher is an open node and a transport on one of its devices.
 type bencher struct {
 	*session
@@ -76,11 +62,26 @@ type bencher struct {
 	device    string
 	simulated bool
 	transport *transport.Transport
-	conn      transport.ConnInfo // of the client, as it was in the end
+	conns     []*transport.Conn // of the client
 }
 
-// note keeps what a client's connection says of itself.
-func (x *bencher) note(info transport.ConnInfo) { x.conn = info }
+// switches are the changes of path of the client's connections so far.
+func (x *bencher) switches() []control.Switch {
+	var out []control.Switch
+	for _, c := range x.conns {
+		out = append(out, c.Info().Switches...)
+	}
+	return out
+}
+
+// closeConns closes the client's connections.
+func (x *bencher) closeConns() error {
+	var errs []error
+	for _, c := range x.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // softwareDrivers are RDMA drivers without hardware: what is measured on them says
 // nothing of a NIC.
@@ -130,42 +131,6 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 }
 
 func (x *bencher) close() error { return errors.Join(x.transport.Close(), x.session.close()) }
-
-// options turns the flags into what the engine takes.
-func (b *benchFlags) options(x *bencher) (bench.Options, error) {
-	out := bench.Options{Workload: b.workload, Device: x.device, Simulated: x.simulated, Count: b.count, Warmup: &b.warmup}
-	switch {
-	case b.duration != "" && b.counted:
-		return out, errors.New("--duration and --count exclude each other")
-	case b.counted && b.count <= 0:
-		return out, fmt.Errorf("--count %d: it must be above 0", b.count)
-	case b.warmup < 0:
-		return out, fmt.Errorf("--warmup %d: it must not be negative", b.warmup)
-	}
-	if b.duration != "" {
-		d, err := param.ParseDuration(b.duration)
-		if err != nil {
-			return out, fmt.Errorf("--duration: %w", err)
-		}
-		if d == 0 {
-			return out, errors.New("--duration: it must be above 0")
-		}
-		out.Duration = d
-	} else if b.count == 0 {
-		out.Count = 1000
-	}
-	for _, text := range strings.Split(b.sizes, ",") {
-		n, notice, err := param.ParseBytes(strings.TrimSpace(text))
-		if err != nil {
-			return out, fmt.Errorf("--sizes: %w", err)
-		}
-		if notice != "" {
-			printf(os.Stderr, "Notice: --sizes: %s\n", notice)
-		}
-		out.Sizes = append(out.Sizes, n)
-	}
-	return out, nil
-}
 
 func newBenchServe(o *options) *cobra.Command {
 	b := &benchFlags{}
@@ -231,121 +196,4 @@ func writeServed(s bench.Served) bool {
 		printf(os.Stderr, "Client ended early: %v\n", s.Err)
 	}
 	return s.Err == nil && total.OK()
-}
-
-func newBenchConnect(o *options) *cobra.Command {
-	b := &benchFlags{}
-	cmd := &cobra.Command{
-		Use:   "connect HOST[:PORT]",
-		Short: "Measure round trips to a bench serve",
-		Long: `Measure round trips to a bench serve and record them as an experiment. Exit code
-1 when any message was lost, duplicated, reordered or corrupted.`,
-		Example: `  rdmatune bench connect 127.0.0.1 --sizes 8B,4KiB --duration 8s
-  rdmatune bench connect 10.9.0.1 --device rxe1 --count 10000 --json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b.counted = cmd.Flags().Changed("count")
-			addr := args[0]
-			if _, _, err := net.SplitHostPort(addr); err != nil {
-				addr = net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
-			}
-			return o.measure(cmd.Context(), b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
-				c, err := x.transport.Dial(ctx, addr)
-				if errors.Is(err, syscall.ECONNREFUSED) {
-					return bench.Report{}, fmt.Errorf("%w: is rdmatune bench serve running there, with this port?", err)
-				}
-				if err != nil {
-					return bench.Report{}, err
-				}
-				r, err := bench.Client(ctx, c, bo)
-				x.note(c.Info())
-				r.Switches = c.Info().Switches
-				if closeErr := c.Close(); err == nil {
-					err = closeErr
-				}
-				return r, err
-			})
-		},
-	}
-	b.registerCommon(cmd)
-	b.registerClient(cmd)
-	return cmd
-}
-
-func newBenchLoop(o *options) *cobra.Command {
-	b := &benchFlags{}
-	cmd := &cobra.Command{
-		Use:   "loop",
-		Short: "Measure round trips with both ends in one process",
-		Example: `  rdmatune bench loop
-  rdmatune bench loop --device rxe0 --sizes 8B --count 10000`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			b.counted = cmd.Flags().Changed("count")
-			return o.measure(cmd.Context(), b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
-				var addrs []string
-				for _, host := range x.transport.Addresses() {
-					addrs = append(addrs, net.JoinHostPort(host, "0"))
-				}
-				l, err := x.transport.Listen(ctx, addrs[0])
-				if err != nil {
-					return bench.Report{}, err
-				}
-				defer l.Close()
-				var dialed *transport.Conn
-				r, err := bench.Loop(ctx,
-					func(ctx context.Context) (bench.Conn, error) { return l.Accept(ctx) },
-					func(ctx context.Context) (bench.Conn, error) {
-						c, err := x.transport.Dial(ctx, l.Addr().String())
-						dialed = c
-						return c, err
-					}, bo)
-				if dialed != nil {
-					x.note(dialed.Info())
-					r.Switches = dialed.Info().Switches
-				}
-				return r, err
-			})
-		},
-	}
-	b.registerCommon(cmd)
-	b.registerClient(cmd)
-	return cmd
-}
-
-// measure runs one client, prints its report and records it.
-func (o *options) measure(ctx context.Context, b *benchFlags, client func(context.Context, *bencher, bench.Options) (bench.Report, error)) (err error) {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	x, err := o.openBench(ctx, b)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, x.close()) }()
-	bo, err := b.options(x)
-	if err != nil {
-		return err
-	}
-	if o.colorOn(os.Stderr) {
-		bo.Progress = benchProgress(bo)
-	}
-	began := time.Now()
-	r, runErr := client(ctx, x, bo)
-	if len(r.Sizes) == 0 {
-		return runErr
-	}
-	var recordErr error
-	r.Experiment, recordErr = o.record(ctx, x, b, r, began, runErr)
-	if b.asJSON {
-		err = writeJSON(r)
-	} else {
-		err = r.WriteText(os.Stdout)
-	}
-	if err := errors.Join(err, recordErr); err != nil {
-		return errors.Join(runErr, err)
-	}
-	if runErr == nil && !r.OK() {
-		return exitCode(exitError)
-	}
-	return runErr
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -15,9 +15,6 @@ import (
 	"github.com/rdmatune/rdmatune/param"
 )
 
-// experimentsVersion is the version of the experiments' JSON.
-const experimentsVersion = "1.0"
-
 func newExperiments(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "experiments",
@@ -30,7 +27,8 @@ database in the state directory.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newExperimentsList(o), newExperimentsShow(o))
+	cmd.AddCommand(newExperimentsList(o), newExperimentsShow(o), newExperimentsPlot(o), newExperimentsCompare(o), newExperimentsReport(o),
+		newExperimentsExport(o), newExperimentsImport(o), newExperimentsRemove(o))
 	return cmd
 }
 
@@ -44,32 +42,117 @@ func (o *options) database(cmd *cobra.Command) (*experiment.DB, error) {
 	return experiment.OpenReadOnly(cmd.Context(), n.StateDir())
 }
 
+// writableDatabase opens the node's database for writing.
+func (o *options) writableDatabase(cmd *cobra.Command) (*experiment.DB, error) {
+	n, err := node.Open(o.node, o.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	return experiment.Open(cmd.Context(), n.StateDir())
+}
+
+// find returns experiments by their ids, whole.
+func (o *options) find(cmd *cobra.Command, ids ...string) (_ []experiment.Experiment, err error) {
+	db, err := o.database(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, fmt.Errorf("%w: %q", experiment.ErrNotFound, ids[0])
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var out []experiment.Experiment
+	for _, id := range ids {
+		e, err := db.Show(cmd.Context(), id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// filterFlags choose experiments.
+type filterFlags struct{ workload, device, kind, hint, since string }
+
+func (f *filterFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.workload, "workload", "", "of this workload, by `address` or name of the block")
+	cmd.Flags().StringVar(&f.device, "device", "", "on this RDMA `device`")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "of this `kind`: apply, destroy or bench")
+	cmd.Flags().StringVar(&f.hint, "hint", "", "measured with this `hint`, such as 8KiB")
+	cmd.Flags().StringVar(&f.since, "since", "", "not before this `time`: a date, a moment (2026-01-02T15:04:05Z) or an age (36h)")
+}
+
+// filter turns the flags into what the database takes.
+func (f *filterFlags) filter(now time.Time) (experiment.Filter, error) {
+	out := experiment.Filter{Workload: f.workload, Device: f.device, Kind: experiment.Kind(f.kind)}
+	switch out.Kind {
+	case "", experiment.Apply, experiment.Destroy, experiment.Bench:
+	default:
+		return out, fmt.Errorf("--kind %q: it must be apply, destroy or bench", f.kind)
+	}
+	if f.hint != "" {
+		n, err := parseSize("--hint", f.hint)
+		if err != nil {
+			return out, err
+		}
+		out.Hint = &n
+	}
+	if f.since == "" {
+		return out, nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.ParseInLocation(layout, f.since, time.Local); err == nil {
+			out.Since = at
+			return out, nil
+		}
+	}
+	age, err := param.ParseDuration(f.since)
+	if err != nil {
+		return out, fmt.Errorf("--since %q is neither a date, nor a moment, nor an age such as 36h", f.since)
+	}
+	out.Since = now.Add(-age)
+	return out, nil
+}
+
+// chosen lists what the filter chooses; nothing when there is no database yet.
+func (o *options) chosen(cmd *cobra.Command, f *filterFlags) (_ []experiment.Experiment, err error) {
+	filter, err := f.filter(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	db, err := o.database(cmd)
+	if err != nil || db == nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return db.List(cmd.Context(), filter)
+}
+
 func newExperimentsList(o *options) *cobra.Command {
 	var asJSON bool
+	f := &filterFlags{}
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List experiments, newest first",
-		Example: "  rdmatune experiments list --json | jq '.experiments[0].id'",
-		Args:    cobra.NoArgs,
+		Use:   "list",
+		Short: "List experiments, newest first",
+		Example: `  rdmatune experiments list --workload allreduce --since 24h
+  rdmatune experiments list --json | jq '.experiments[0].id'`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := o.database(cmd)
+			list, err := o.chosen(cmd, f)
 			if err != nil {
 				return err
 			}
-			list := []experiment.Experiment{}
-			if db != nil {
-				defer db.Close()
-				all, err := db.List(cmd.Context(), experiment.Filter{})
-				if err != nil {
-					return err
-				}
-				list = append(list, all...)
-			}
 			if asJSON {
-				return writeJSON(map[string]any{"format_version": experimentsVersion, "experiments": list})
+				return writeJSON(map[string]any{"format_version": experiment.ExportVersion, "experiments": append([]experiment.Experiment{}, list...)})
+			}
+			if len(list) == 0 && *f == (filterFlags{}) {
+				printf(os.Stdout, "No experiments yet: apply and bench write them.\n")
+				return nil
 			}
 			if len(list) == 0 {
-				printf(os.Stdout, "No experiments yet: apply and bench write them.\n")
+				printf(os.Stdout, "No experiment is like that.\n")
 				return nil
 			}
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -80,6 +163,7 @@ func newExperimentsList(o *options) *cobra.Command {
 			return w.Flush()
 		},
 	}
+	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }
@@ -112,6 +196,9 @@ func measured(e experiment.Experiment) string {
 	}
 	s := e.Sizes[0]
 	text := fmt.Sprintf("%s p50 %s p99 %s", param.FormatBytes(s.Size), micros(s.P50), micros(s.P99))
+	if s.Kind == experiment.Stream {
+		text = fmt.Sprintf("%s %s", param.FormatBytes(s.Size), mebibytes(s.Bandwidth))
+	}
 	if n := len(e.Sizes) - 1; n > 0 {
 		text += fmt.Sprintf(" (and %d more)", n)
 	}
@@ -124,6 +211,9 @@ func measured(e experiment.Experiment) string {
 // micros writes nanoseconds as microseconds.
 func micros(ns int64) string { return fmt.Sprintf("%.1f us", float64(ns)/1e3) }
 
+// mebibytes writes a bandwidth.
+func mebibytes(perSecond int64) string { return fmt.Sprintf("%.1f MiB/s", float64(perSecond)/(1<<20)) }
+
 func newExperimentsShow(o *options) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -134,105 +224,17 @@ func newExperimentsShow(o *options) *cobra.Command {
   rdmatune experiments show 20260102-15 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := o.database(cmd)
+			found, err := o.find(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			if db == nil {
-				return fmt.Errorf("%w: %q", experiment.ErrNotFound, args[0])
-			}
-			defer db.Close()
-			e, err := db.Show(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
+			e := found[0]
 			if asJSON {
-				return writeJSON(map[string]any{"format_version": experimentsVersion, "experiment": e})
+				return writeJSON(map[string]any{"format_version": experiment.ExportVersion, "experiment": e})
 			}
 			return writeExperiment(e)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
-}
-
-func writeExperiment(e experiment.Experiment) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	row := func(name, value string) {
-		if value != "" {
-			printf(w, "%s\t%s\n", name, value)
-		}
-	}
-	row("experiment", e.ID)
-	row("time", e.Time.Local().Format(time.RFC3339))
-	row("kind", string(e.Kind))
-	row("workload", e.Workload)
-	row("status", string(e.Status))
-	row("took", e.Duration.Round(time.Millisecond).String())
-	row("error", strings.ReplaceAll(e.Error, "\n", "\n\t"))
-	host := e.Node.Ref
-	if e.Node.Hostname != "" && e.Node.Hostname != host {
-		host += " (" + e.Node.Hostname + ")"
-	}
-	row("node", host)
-	row("kernel", e.Node.Kernel)
-	row("virtualised", e.Node.Virtualised)
-	device := e.Device
-	if e.Simulated {
-		device = strings.TrimSpace(device + " (simulated: says nothing of hardware)")
-	}
-	row("device", device)
-	row("driver", e.Node.Driver)
-	row("firmware", e.Node.Firmware)
-	row("spec", e.SpecRoot)
-	row("spec digest", e.SpecDigest)
-	row("git commit", e.GitCommit)
-	row("rdmatune", e.Version)
-	if len(e.Settings) > 0 {
-		printf(w, "\nSETTING\tATTRIBUTE\tBEFORE\tREAD BACK\n")
-		for _, s := range foldThreads(e.Settings) {
-			printf(w, "%s\t%s\t%s\t%s\n", s.Address, s.Attr, s.Before, s.Value)
-		}
-	}
-	if len(e.Sizes) > 0 {
-		printf(w, "\nROUND TRIP\tWARM-UP\tN\tP50\tP99\tMAX\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\n")
-		for _, s := range e.Sizes {
-			printf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", param.FormatBytes(s.Size), s.Warmup, s.N,
-				micros(s.P50), micros(s.P99), micros(s.Max), s.Lost, s.Duplicated, s.Reordered, s.Corrupted)
-		}
-	}
-	if len(e.Switches) > 0 {
-		printf(w, "\nSWITCH\tCONNECTION\tGENERATION\tOUTCOME\tPAUSE\tDRAINED\tHELD\n")
-		for _, s := range e.Switches {
-			printf(w, "%s pid %d\t%s\t%d\t%s\t%s\t%d\t%d\n", s.Workload, s.PID, s.Connection, s.Generation, s.Outcome,
-				micros(s.Pause.Nanoseconds()), s.Drained, s.Held)
-		}
-	}
-	return w.Flush()
-}
-
-// foldThreads makes one row of the threads of a process that went the same way.
-func foldThreads(settings []experiment.Setting) []experiment.Setting {
-	var out []experiment.Setting
-	count := map[experiment.Setting]int{}
-	for _, s := range settings {
-		if attr, _, indexed := strings.Cut(s.Attr, "["); indexed && strings.Contains(s.Attr, "@") {
-			s.Attr = attr
-		}
-		if count[s]++; count[s] == 1 {
-			out = append(out, s)
-		}
-	}
-	for i, s := range out {
-		if n := count[s]; n > 1 {
-			out[i].Attr = fmt.Sprintf("%s (%d threads)", s.Attr, n)
-		}
-	}
-	return out
-}
-
-func writeJSON(v any) error {
-	enc := json.NewEncoder(os.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmatune/rdmatune/bench"
+	"github.com/rdmatune/rdmatune/drivers/verbs/transport"
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// clientFlags say what is measured.
+type clientFlags struct {
+	sizes       string
+	mix         string
+	mode        string
+	hints       string
+	duration    string
+	count       int
+	warmup      int
+	rounds      int
+	rate        float64
+	inFlight    int
+	connections int
+	asJSON      bool
+
+	sized, counted bool // the flags sizes and count were given
+}
+
+func (c *clientFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&c.sizes, "sizes", "8B,1KiB,16KiB", "message `sizes`, separated by commas; 8B..64KiB doubles from one to the other")
+	f.StringVar(&c.mix, "mix", "", "round trips of mixed `sizes` by weight, such as 4KiB=95,1MiB=5")
+	f.StringVar(&c.mode, "mode", "round-trip", "`kind` of traffic: round-trip, stream (bandwidth, one way) or both-ways")
+	f.StringVar(&c.hints, "hints", "", "measure side by side with these `hints`, such as none,0,8KiB, each on connections of its own")
+	f.StringVar(&c.duration, "duration", "", "measure for this `time`, shared by sizes and hints")
+	f.IntVar(&c.count, "count", 0, "measure this `number` of messages of each size and hint (default 1000, unless --duration is given)")
+	f.IntVar(&c.warmup, "warmup", bench.DefaultWarmup, "messages after each change of size that are checked but not timed; 0 measures cold")
+	f.IntVar(&c.rounds, "rounds", 0, "`turns` in which a count is shared, so that hints alternate (default 10 with --hints, else 1)")
+	f.Float64Var(&c.rate, "rate", 0, "messages per second on each connection at most; 0 is no bound")
+	f.IntVar(&c.inFlight, "in-flight", bench.DefaultInFlight, "messages of a stream under way at once on each connection")
+	f.IntVar(&c.connections, "connections", 1, "connections that are used at once, for each hint")
+	f.BoolVar(&c.asJSON, "json", false, "print the report as one JSON document")
+}
+
+// modes are the values of --mode.
+var modes = map[string]bench.Mode{"round-trip": bench.RoundTrips, "stream": bench.Streams, "both-ways": bench.BothWays}
+
+// maxConnections bounds --connections times the hints: a server takes no more clients.
+const maxConnections = bench.MaxClients
+
+// options turns the flags into what the engine takes.
+func (b *benchFlags) options(x *bencher) (bench.Options, error) {
+	out := bench.Options{
+		Workload: b.workload, Device: x.device, Simulated: x.simulated, Count: b.count, Warmup: &b.warmup, Rounds: b.rounds,
+		Rate: b.rate, InFlight: b.inFlight,
+	}
+	var known bool
+	if out.Mode, known = modes[b.mode]; !known {
+		return out, fmt.Errorf("--mode %q: it must be round-trip, stream or both-ways", b.mode)
+	}
+	switch {
+	case b.duration != "" && b.counted:
+		return out, errors.New("--duration and --count exclude each other")
+	case b.counted && b.count <= 0:
+		return out, fmt.Errorf("--count %d: it must be above 0", b.count)
+	case b.warmup < 0:
+		return out, fmt.Errorf("--warmup %d: it must not be negative", b.warmup)
+	case b.rounds < 0:
+		return out, fmt.Errorf("--rounds %d: it must not be negative", b.rounds)
+	case b.connections < 1 || b.connections > maxConnections:
+		return out, fmt.Errorf("--connections %d: it must be 1 to %d", b.connections, maxConnections)
+	case b.mix != "" && (b.sized || out.Mode != bench.RoundTrips):
+		return out, errors.New("--mix is about round trips of its own sizes: neither --sizes nor another --mode goes with it")
+	}
+	if b.duration != "" {
+		d, err := param.ParseDuration(b.duration)
+		if err != nil {
+			return out, fmt.Errorf("--duration: %w", err)
+		}
+		if d == 0 {
+			return out, errors.New("--duration: it must be above 0")
+		}
+		out.Duration = d
+	} else if b.count == 0 {
+		out.Count = 1000
+	}
+	var err error
+	if b.mix != "" {
+		out.Mode = bench.Mixed
+		out.Sizes, out.Weights, err = parseMix(b.mix)
+	} else {
+		out.Sizes, err = parseSizes(b.sizes)
+	}
+	return out, err
+}
+
+// parseSize parses a size of a flag and prints its notice.
+func parseSize(flag, text string) (int64, error) {
+	n, notice, err := param.ParseBytes(strings.TrimSpace(text))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", flag, err)
+	}
+	if notice != "" {
+		printf(os.Stderr, "Notice: %s: %s\n", flag, notice)
+	}
+	return n, nil
+}
+
+// parseSizes parses a list of sizes and ranges, which double.
+func parseSizes(list string) ([]int64, error) {
+	var out []int64
+	for _, text := range strings.Split(list, ",") {
+		low, high, isRange := strings.Cut(text, "..")
+		from, err := parseSize("--sizes", low)
+		if err != nil {
+			return nil, err
+		}
+		to := from
+		if isRange {
+			if to, err = parseSize("--sizes", high); err != nil {
+				return nil, err
+			}
+			if from < 1 || to < from {
+				return nil, fmt.Errorf("--sizes: %q does not go up", text)
+			}
+		}
+		for n := from; n <= to && len(out) <= bench.MaxSizes; n *= 2 {
+			out = append(out, n)
+			if n == 0 {
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// parseMix parses sizes with their weights.
+func parseMix(list string) (sizes []int64, weights []float64, err error) {
+	for _, text := range strings.Split(list, ",") {
+		size, weight, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, nil, fmt.Errorf("--mix: %q is not a size and a weight, such as 4KiB=95", text)
+		}
+		n, err := parseSize("--mix", size)
+		if err != nil {
+			return nil, nil, err
+		}
+		w, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+		if err != nil || !(w > 0) {
+			return nil, nil, fmt.Errorf("--mix: the weight %q of %s must be a number above 0", weight, size)
+		}
+		sizes, weights = append(sizes, n), append(weights, w)
+	}
+	return sizes, weights, nil
+}
+
+// parseHints parses a list of hints; "none" is nil.
+func parseHints(list string) ([]*int64, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var out []*int64
+	for _, text := range strings.Split(list, ",") {
+		var hint *int64
+		if strings.TrimSpace(text) != "none" {
+			n, err := parseSize("--hints", text)
+			if err != nil {
+				return nil, err
+			}
+			hint = &n
+		}
+		if slices.ContainsFunc(out, func(h *int64) bool { return hintName(h) == hintName(hint) }) {
+			return nil, fmt.Errorf("--hints: %s is there twice", strings.TrimSpace(text))
+		}
+		out = append(out, hint)
+	}
+	return out, nil
+}
+
+// hintName names the arm that follows a hint.
+func hintName(h *int64) string {
+	if h == nil {
+		return "no hint"
+	}
+	return "hint " + param.FormatBytes(*h)
+}
+
+func newBenchConnect(o *options) *cobra.Command {
+	b := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "connect HOST[:PORT]",
+		Short: "Measure against a bench serve",
+		Long: `Measure against a bench serve and record it as an experiment. Exit code 1 when any
+message was lost, duplicated, reordered or corrupted.`,
+		Example: `  rdmatune bench connect 127.0.0.1 --sizes 8B,4KiB --duration 8s
+  rdmatune bench connect 10.9.0.1 --device rxe1 --hints 0,8KiB,64KiB --sizes 8B..64KiB
+  rdmatune bench connect 10.9.0.1 --device rxe1 --mode stream --sizes 64KiB,2MiB --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			addr := args[0]
+			if _, _, err := net.SplitHostPort(addr); err != nil {
+				addr = net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
+			}
+			return o.measure(cmd, b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
+				arms, err := x.dialArms(ctx, addr, b)
+				if errors.Is(err, syscall.ECONNREFUSED) {
+					return bench.Report{}, fmt.Errorf("%w: is rdmatune bench serve running there, with this port?", err)
+				}
+				if err != nil {
+					return bench.Report{}, err
+				}
+				r, err := bench.Run(ctx, arms, bo)
+				r.Switches = x.switches()
+				if closeErr := x.closeConns(); err == nil {
+					err = closeErr
+				}
+				return r, err
+			})
+		},
+	}
+	b.registerCommon(cmd)
+	b.register(cmd)
+	return cmd
+}
+
+func newBenchLoop(o *options) *cobra.Command {
+	b := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "loop",
+		Short: "Measure with both ends in one process",
+		Example: `  rdmatune bench loop
+  rdmatune bench loop --device rxe0 --sizes 8B --count 10000
+  rdmatune bench loop --mix 4KiB=95,1MiB=5 --hints 0,8KiB`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.measure(cmd, b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
+				l, err := x.transport.Listen(ctx, net.JoinHostPort(x.transport.Addresses()[0], "0"))
+				if err != nil {
+					return bench.Report{}, err
+				}
+				defer l.Close()
+				hints, err := parseHints(b.hints)
+				if err != nil {
+					return bench.Report{}, err
+				}
+				r, err := bench.LoopArms(ctx,
+					func(ctx context.Context) (bench.Conn, error) { return l.Accept(ctx) },
+					b.connections*max(len(hints), 1),
+					func(ctx context.Context) ([]bench.Arm, error) { return x.dialArms(ctx, l.Addr().String(), b) }, bo)
+				r.Switches = x.switches()
+				return r, err
+			})
+		},
+	}
+	b.registerCommon(cmd)
+	b.register(cmd)
+	return cmd
+}
+
+// dialArms connects to addr for every hint; without any, as the workload says.
+func (x *bencher) dialArms(ctx context.Context, addr string, b *benchFlags) ([]bench.Arm, error) {
+	hints, err := parseHints(b.hints)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(hints) * b.connections; n > maxConnections {
+		return nil, fmt.Errorf("%d hints with %d connections each are more than the %d clients of a server", len(hints), b.connections, maxConnections)
+	}
+	dial := func(ctx context.Context, _ *int64) (*transport.Conn, error) { return x.transport.Dial(ctx, addr) }
+	if len(hints) == 0 {
+		hints = []*int64{nil}
+	} else {
+		dial = func(ctx context.Context, h *int64) (*transport.Conn, error) {
+			return nil, errors.ErrUnsupported
+		}
+	}
+	var arms []bench.Arm
+	for _, h := range hints {
+		arm := bench.Arm{}
+		var conns []*transport.Conn
+		for range b.connections {
+			c, err := dial(ctx, h)
+			if err != nil {
+				return nil, errors.Join(err, x.closeConns())
+			}
+			conns = append(conns, c)
+			x.conns = append(x.conns, c)
+			arm.Conns = append(arm.Conns, c)
+		}
+		info := conns[0].Info()
+		arm.Hint, arm.Profile = info.Hint, profileOf(info)
+		if b.hints != "" {
+			arm.Name = hintName(h)
+		}
+		arm.Tier = func(size int64) string { return tierOf(info, size) }
+		arm.Counters = func() bench.Counters { return countersOf(conns) }
+		arms = append(arms, arm)
+	}
+	return arms, nil
+}
+
+// countersOf adds up what the queues of connections went through.
+func countersOf(conns []*transport.Conn) bench.Counters {
+	var sum bench.Counters
+	for _, c := range conns {
+		for _, l := range c.Info().Lanes {
+			sum.HighWater = max(sum.HighWater, l.HighWater)
+			sum.FullEvents += l.FullEvents
+		}
+	}
+	return sum
+}
+
+// measure runs one client, prints its report and records it.
+func (o *options) measure(cmd *cobra.Command, b *benchFlags, client func(context.Context, *bencher, bench.Options) (bench.Report, error)) (err error) {
+	b.sized, b.counted = cmd.Flags().Changed("sizes"), cmd.Flags().Changed("count")
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	x, err := o.openBench(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, x.close()) }()
+	bo, err := b.options(x)
+	if err != nil {
+		return err
+	}
+	if o.colorOn(os.Stderr) {
+		bo.Progress = benchProgress(bo)
+	}
+	began := time.Now()
+	before := x.node.Activity(x.facts, x.device)
+	r, runErr := client(ctx, x, bo)
+	if len(r.Sizes) == 0 {
+		return runErr
+	}
+	var recordErr error
+	r.Experiment, recordErr = o.record(ctx, x, b, r, began, before, runErr)
+	if b.asJSON {
+		err = writeJSON(r)
+	} else {
+		err = r.WriteText(os.Stdout)
+	}
+	if err := errors.Join(err, recordErr); err != nil {
+		return errors.Join(runErr, err)
+	}
+	if runErr == nil && !r.OK() {
+		return exitCode(exitError)
+	}
+	return runErr
+}
