@@ -109,6 +109,15 @@ func (v *Variable) Read(text string) Parsed { return v.read(text, v.sizes()) }
 // Hint reports whether the variable expresses the hint.
 func (v *Variable) Hint() bool { return v.express != nil }
 
+// For is the text that expresses a hint of so many bytes in v, "" where none does: 0 is
+// explicitly none, which is no threshold.
+func (v *Variable) For(hint int64) string {
+	if v.express == nil || hint == 0 && v.Library != "rdmatune" {
+		return ""
+	}
+	return v.express(hint)
+}
+
 // VariableByName returns the row for an environment variable, nil when there is none.
 func VariableByName(name string) *Variable { return byName[name] }
 

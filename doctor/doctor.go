@@ -74,8 +74,13 @@ type Report struct {
 	Host          string    `json:"host"`
 	Simulated     bool      `json:"simulated,omitempty"`
 	Findings      []Finding `json:"findings"`
-	Workload      string    `json:"workload,omitempty"`
-	Verdicts      []Verdict `json:"verdicts,omitempty"`
+	Workloads     []Judged  `json:"workloads"`
+}
+
+// A Judged is a workload with its verdicts.
+type Judged struct {
+	Workload string    `json:"workload"`
+	Verdicts []Verdict `json:"verdicts"`
 }
 
 // Count counts the findings of a level.
@@ -99,8 +104,10 @@ type Input struct {
 	GPUErr error
 	// Verbs is nil where devices cannot be opened: on a node that is not this machine.
 	Verbs verbs.Provider
-	// Workload is nil for the node alone.
-	Workload *Workload
+	// Workloads are those that verdicts are asked for.
+	Workloads []Workload
+	// Brief leaves out what no verdict needs.
+	Brief bool
 }
 
 // A Workload is what the verdicts are about.
@@ -116,20 +123,24 @@ type Workload struct {
 // Examine examines a node. It changes nothing; the queue pairs that it tries out on
 // local devices are gone when it returns. The error is ctx's.
 func Examine(ctx context.Context, in Input) (*Report, error) {
-	e := &examiner{Input: in, fs: in.Node.FS(), report: &Report{FormatVersion: FormatVersion, Simulated: in.Facts.Simulated, Findings: []Finding{}}}
+	e := &examiner{Input: in, fs: in.Node.FS(), report: &Report{FormatVersion: FormatVersion, Simulated: in.Facts.Simulated, Findings: []Finding{}, Workloads: []Judged{}}}
 	if in.Facts.Hostname != nil {
 		e.report.Host = *in.Facts.Hostname
 	}
-	for _, step := range []func(){e.devices, e.links, e.library, e.deviceFeatures, e.gpuDirect, e.environment, e.sharing, e.tuning, e.daemons} {
+	steps := []func(){e.sharing, e.tuning, e.daemons}
+	if !in.Brief {
+		steps = append([]func(){e.devices, e.links, e.library, e.deviceFeatures, e.gpuDirect, e.environment}, steps...)
+	}
+	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		step()
 	}
 	slices.SortStableFunc(e.report.Findings, func(a, b Finding) int { return rank(a.Level) - rank(b.Level) })
-	if in.Workload != nil {
-		e.report.Workload = in.Workload.Address
-		e.verdicts()
+	for i := range in.Workloads {
+		j := &judge{examiner: e, workload: &in.Workloads[i]}
+		e.report.Workloads = append(e.report.Workloads, Judged{in.Workloads[i].Address, j.verdicts()})
 	}
 	return e.report, nil
 }

@@ -62,52 +62,62 @@ func (e *examiner) container() (Evidence, bool) {
 // sharing says who else uses each NIC.
 func (e *examiner) sharing() {
 	for _, d := range e.Facts.RDMA {
-		if deref(d.Driver) == "soft" {
-			continue
+		if deref(d.Driver) != "soft" {
+			e.add(e.shared(d, nil))
 		}
-		f := Finding{Check: "sharing", Subject: d.Name, Level: Fine, Message: "nobody else is seen to use it"}
-		var parts []string
-		if d.VFs != nil && *d.VFs > 0 {
-			parts = append(parts, fmt.Sprintf("%d virtual functions", *d.VFs))
-			f.Evidence = append(f.Evidence, Evidence{"/sys/bus/pci/devices/" + deref(d.PCI) + "/sriov_numvfs", fmt.Sprint(*d.VFs)})
-		}
-		if d.PhysFn != nil {
-			parts = append(parts, "it is a virtual function itself")
-			f.Evidence = append(f.Evidence, Evidence{"/sys/bus/pci/devices/" + deref(d.PCI) + "/physfn", *d.PhysFn})
-		}
-		others, evidence := e.others(d)
-		if others > 0 {
-			parts = append(parts, fmt.Sprintf("queue pairs of %d other users", others))
-		}
-		f.Evidence = append(f.Evidence, evidence...)
-		switch {
-		case len(parts) > 0:
-			f.Level, f.Message = Warning, "shared: "+strings.Join(parts, ", ")
-			f.Why = "its queues, its link and its caches are not one workload's: a hint cannot keep others' traffic out of the way"
-			f.Do = "give the workload a NIC of its own, or leave its hint at 0"
-		case e.View.Unobservable != "":
-			f.Level, f.Message = Unknown, "who else uses it is not observable"
-			f.Evidence = append(f.Evidence, Evidence{"RDMA netlink", e.View.Unobservable})
-		}
-		e.add(f)
 	}
 }
 
-// others counts users of d beside the workload's: users of processes with connected
-// queue pairs. Without a workload the first user is nobody's other.
-func (e *examiner) others(d node.RDMA) (int, []Evidence) {
-	var mine []int
-	if e.Workload != nil {
-		mine = e.Workload.PIDs
+// shared says who uses d beside the processes mine. Without any, the first user is
+// nobody's other.
+func (e *examiner) shared(d node.RDMA, mine []int) Finding {
+	f := Finding{Check: "sharing", Subject: d.Name, Level: Fine, Message: "nobody else is seen to use it"}
+	var parts []string
+	if d.VFs != nil && *d.VFs > 0 {
+		parts = append(parts, fmt.Sprintf("%d virtual functions", *d.VFs))
+		f.Evidence = append(f.Evidence, Evidence{"/sys/bus/pci/devices/" + deref(d.PCI) + "/sriov_numvfs", fmt.Sprint(*d.VFs)})
 	}
+	if d.PhysFn != nil {
+		parts = append(parts, "it is a virtual function itself")
+		f.Evidence = append(f.Evidence, Evidence{"/sys/bus/pci/devices/" + deref(d.PCI) + "/physfn", *d.PhysFn})
+	}
+	users := Users(e.View, d.Name, mine)
+	for _, u := range users {
+		f.Evidence = append(f.Evidence, Evidence{u.Name, u.Processes})
+	}
+	others := len(users)
+	if mine == nil {
+		others = max(others-1, 0)
+	}
+	if others > 0 {
+		parts = append(parts, fmt.Sprintf("queue pairs of %d other users", others))
+	}
+	switch {
+	case len(parts) > 0:
+		f.Level, f.Message = Warning, "shared: "+strings.Join(parts, ", ")
+		f.Why = "its queues, its link and its caches are not one workload's: a hint cannot keep others' traffic out of the way"
+		f.Do = "give the workload a NIC of its own, or leave its hint at 0"
+	case e.View.Unobservable != "":
+		f.Level, f.Message = Unknown, "who else uses it is not observable"
+		f.Evidence = append(f.Evidence, Evidence{"RDMA netlink", e.View.Unobservable})
+	}
+	return f
+}
+
+// A User is somebody with connected queue pairs on a device.
+type User struct {
+	Name      string // "user 1000", or a kernel module
+	Processes string // "trainer (4001): 6 queue pairs"
+}
+
+// Users lists who has connected queue pairs on a device beside the processes mine, by
+// name. The management queue pairs that every port has are nobody's.
+func Users(v *live.View, device string, mine []int) []User {
 	users := map[string][]string{}
-	for _, p := range e.View.Processes {
-		if slices.Contains(mine, p.PID) {
+	for _, p := range v.Processes {
+		n := connected(p, device)
+		if n == 0 || slices.Contains(mine, p.PID) || p.Who == "kernel module" && p.Comm == "ib_core" {
 			continue
-		}
-		n := connected(p, d.Name)
-		if n == 0 || p.Who == "kernel module" && p.Comm == "ib_core" {
-			continue // the management queue pairs that every port has
 		}
 		user := p.Comm
 		if p.UID != nil {
@@ -115,16 +125,12 @@ func (e *examiner) others(d node.RDMA) (int, []Evidence) {
 		}
 		users[user] = append(users[user], fmt.Sprintf("%s (%d): %d queue pairs", p.Comm, p.PID, n))
 	}
-	var out []Evidence
+	var out []User
 	for user, who := range users {
-		out = append(out, Evidence{user, clip(strings.Join(who[:min(len(who), 4)], ", "))})
+		out = append(out, User{user, clip(strings.Join(who[:min(len(who), 4)], ", "))})
 	}
-	slices.SortFunc(out, func(a, b Evidence) int { return strings.Compare(a.Path, b.Path) })
-	n := len(users)
-	if e.Workload == nil && n > 0 {
-		n--
-	}
-	return n, out
+	slices.SortFunc(out, func(a, b User) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // connected counts a process's queue pairs on a device that carry traffic.

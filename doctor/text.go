@@ -20,11 +20,11 @@ func (r *Report) WriteText(out io.Writer) error {
 			fmt.Fprintf(&b, "  %s, %s: %s\n", g[0].Check, subjects(g), g[0].Message)
 		}
 	}
-	if r.Workload != "" {
-		fmt.Fprintf(&b, "\nA hint for %s:\n", r.Workload)
-		titles := map[string]string{"use": "For it would speak that", "leave": "Against it would speak that", "question": "Questions"}
+	titles := map[string]string{"use": "For it would speak that", "leave": "Against it would speak that", "question": "Questions"}
+	for _, j := range r.Workloads {
+		fmt.Fprintf(&b, "\nA hint for %s:\n", j.Workload)
 		last := ""
-		for _, v := range r.Verdicts {
+		for _, v := range j.Verdicts {
 			if v.Group != last {
 				fmt.Fprintf(&b, "  %s:\n", titles[v.Group])
 				last = v.Group

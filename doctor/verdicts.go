@@ -9,15 +9,22 @@ import (
 	"github.com/rdmatune/rdmatune/param"
 )
 
+// A judge answers what is asked about one workload.
+type judge struct {
+	*examiner
+	workload *Workload
+}
+
 // verdicts answers, for the workload, each criterion of giving it a hint and of leaving
 // it alone, and the three questions that an operator should have answered.
-func (e *examiner) verdicts() {
+func (e *judge) verdicts() []Verdict {
+	var out []Verdict
 	s := e.sizes()
 	add := func(group, question string, a Answer, evidence ...string) {
 		if evidence == nil {
 			evidence = []string{}
 		}
-		e.report.Verdicts = append(e.report.Verdicts, Verdict{group, question, a, evidence})
+		out = append(out, Verdict{group, question, a, evidence})
 	}
 	unmeasured := "no message of the workload was seen: rdmatune's transport counts sizes, for others nothing does"
 	narrow, wide, bandwidth := Unanswered, Unanswered, Unanswered
@@ -51,6 +58,7 @@ func (e *examiner) verdicts() {
 	add("question", "is bandwidth needed too?", bandwidth, seen...)
 	can, how := e.applicable()
 	add("question", "can this environment apply it?", can, how...)
+	return out
 }
 
 func answer(yes bool) Answer {
@@ -74,10 +82,10 @@ func (s sizing) String() string {
 const large = 64 << 10
 
 // sizes adds up what the workload's transports have sent.
-func (e *examiner) sizes() sizing {
+func (e *judge) sizes() sizing {
 	bins := map[int64]uint64{}
 	var s sizing
-	for _, t := range e.Workload.Transports {
+	for _, t := range e.workload.Transports {
 		for _, c := range t.Conns {
 			for _, b := range c.Sent.Sizes {
 				bins[b.From] += b.Count
@@ -119,10 +127,10 @@ func binEnd(from int64) int64 {
 }
 
 // tail compares P99 and P50 of the times that transports have measured.
-func (e *examiner) tail() (Answer, string) {
+func (e *judge) tail() (Answer, string) {
 	times := map[int64]uint64{}
 	total := uint64(0)
-	for _, t := range e.Workload.Transports {
+	for _, t := range e.workload.Transports {
 		for _, c := range t.Conns {
 			for _, tier := range c.Sent.Tiers {
 				for _, b := range tier.Times {
@@ -153,17 +161,17 @@ func (e *examiner) tail() (Answer, string) {
 	return answer(p99 >= 3*max(p50, 1)), fmt.Sprintf("of %d timed messages P50 is about %d ns and P99 about %d ns; whether latency matters is yours to say", total, p50, p99)
 }
 
-// alone says whether anybody else uses the workload's NIC.
-func (e *examiner) alone() (Answer, []string) {
-	return e.from("sharing", e.Workload.Device, "the workload names no device")
-}
-
-// from turns the finding of a check about a subject into an answer: fine is yes.
-func (e *examiner) from(check, subject, none string) (Answer, []string) {
-	for _, f := range e.report.Findings {
-		if f.Check != check || f.Subject != subject {
+// alone says whether nobody else uses the workload's NIC.
+func (e *judge) alone() (Answer, []string) {
+	for _, d := range e.Facts.RDMA {
+		if d.Name != e.workload.Device {
 			continue
 		}
+		mine := e.workload.PIDs
+		if mine == nil {
+			mine = []int{}
+		}
+		f := e.shared(d, mine)
 		evidence := []string{f.Message}
 		for _, ev := range f.Evidence {
 			evidence = append(evidence, ev.Path+" = "+ev.Value)
@@ -176,19 +184,19 @@ func (e *examiner) from(check, subject, none string) (Answer, []string) {
 		}
 		return No, evidence
 	}
-	return Unanswered, []string{none}
+	return Unanswered, []string{"the workload names no device of this node"}
 }
 
 // based says whether the spec and the node have the base tuning.
-func (e *examiner) based() (Answer, []string) {
+func (e *judge) based() (Answer, []string) {
 	var missing []string
 	for _, kind := range []param.Kind{param.Pinning, param.Frequency, param.IRQ} {
-		if !slices.Contains(e.Workload.Tuned, string(kind)) {
+		if !slices.Contains(e.workload.Tuned, string(kind)) {
 			missing = append(missing, "the spec has no "+string(kind))
 		}
 	}
 	for _, f := range e.report.Findings {
-		if f.Level == Warning && (f.Check == "idle-states" || f.Check == "daemons" || f.Check == "frequency" && !slices.Contains(e.Workload.Tuned, string(param.Frequency))) {
+		if f.Level == Warning && (f.Check == "idle-states" || f.Check == "daemons" || f.Check == "frequency" && !slices.Contains(e.workload.Tuned, string(param.Frequency))) {
 			missing = append(missing, f.Message)
 		}
 	}
@@ -198,7 +206,7 @@ func (e *examiner) based() (Answer, []string) {
 	return No, missing
 }
 
-func (e *examiner) virtual() (Answer, []string) {
+func (e *judge) virtual() (Answer, []string) {
 	switch v := e.Facts.Virtualised; {
 	case e.Facts.Simulated:
 		return Unanswered, []string{"the node is simulated"}
@@ -212,20 +220,20 @@ func (e *examiner) virtual() (Answer, []string) {
 }
 
 // applicable says whether a hint can be put into force for what runs.
-func (e *examiner) applicable() (Answer, []string) {
+func (e *judge) applicable() (Answer, []string) {
 	live, asked := 0, 0
-	for _, t := range e.Workload.Transports {
+	for _, t := range e.workload.Transports {
 		if t.Err == "" {
 			live++
 		}
 	}
-	asked = len(e.Workload.PIDs)
+	asked = len(e.workload.PIDs)
 	virtual, _ := e.virtual()
 	var evidence []string
 	if live > 0 {
 		evidence = append(evidence, fmt.Sprintf("%d processes use rdmatune's transport and can be switched now", live))
 	}
-	if n := asked - len(transportPIDs(e.Workload.Transports)); n > 0 {
+	if n := asked - len(transportPIDs(e.workload.Transports)); n > 0 {
 		evidence = append(evidence, fmt.Sprintf("%d processes use another library: their variables count at the next start (rdmatune env)", n))
 	}
 	switch {

@@ -21,6 +21,7 @@ type jsonPlan struct {
 	Pending       []Note       `json:"pending"`
 	Notes         []Note       `json:"notes"`
 	Unreadable    []Note       `json:"unreadable"`
+	Live          []Live       `json:"live"`
 	Diagnostics   []Diagnostic `json:"diagnostics"`
 	Summary       Summary      `json:"summary"`
 }
@@ -72,7 +73,7 @@ func Diagnostics(diags hcl.Diagnostics) []Diagnostic {
 func (p *Plan) WriteJSON(w io.Writer, warnings hcl.Diagnostics) error {
 	doc := jsonPlan{
 		FormatVersion: FormatVersion, Changes: []jsonChange{}, Pending: append([]Note{}, p.Pending...),
-		Notes: append([]Note{}, p.Notes...), Unreadable: append([]Note{}, p.Unreadable...), Summary: p.Summary(),
+		Notes: append([]Note{}, p.Notes...), Unreadable: append([]Note{}, p.Unreadable...), Live: append([]Live{}, p.Live...), Summary: p.Summary(),
 		Diagnostics: Diagnostics(append(append(hcl.Diagnostics{}, warnings...), p.Diags...)),
 	}
 	for _, g := range p.groups() {

@@ -107,6 +107,7 @@ func (m *maker) workload(w spec.Workload) {
 		}
 	}
 	m.plan.Policies[w.Address] = policy
+	m.live(w)
 }
 
 // targets plans a kind whose targets the spec names.

@@ -28,6 +28,8 @@ type Input struct {
 	Force bool
 	// Destroy says that there is no spec: everything is restored.
 	Destroy bool
+	// Live is what was seen of the processes of workloads with a hint.
+	Live []Live
 }
 
 // A Plan is what is to be done, in order.
@@ -54,6 +56,8 @@ type Plan struct {
 	// Unreadable are managed settings whose value cannot be read now: their originals
 	// are kept, and whoever shows or applies the plan ends with an error.
 	Unreadable []Note
+	// Live is what was seen beside the plan.
+	Live []Live
 	// LeftAlone counts the settings that a restore leaves to whoever has changed them.
 	LeftAlone int
 }

@@ -50,6 +50,7 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	writeNotes(&b, "Pending (decided, but not possible now):", p.Pending, st)
 	writeNotes(&b, "Notes:", p.Notes, st)
 	writeNotes(&b, "Not observable:", p.Unreadable, st)
+	p.writeLive(&b, st)
 	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}

@@ -10,8 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmatune/rdmatune/audit/live"
-	"github.com/rdmatune/rdmatune/drivers/verbs/control"
-	"github.com/rdmatune/rdmatune/node"
 )
 
 func newConnections(o *options) *cobra.Command {
@@ -43,7 +41,7 @@ other. What no interface tells is "(not observable)".`,
 			}
 			defer s.close()
 			for n := 1; ; n++ {
-				v, err := s.look(cmd.Context(), nil)
+				v, err := s.look(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -69,13 +67,8 @@ other. What no interface tells is "(not observable)".`,
 }
 
 // look looks at the session's node now.
-func (s *session) look(ctx context.Context, pids []int) (*live.View, error) {
-	if s.node.Kind() != node.Local {
-		if err := s.adopt(ctx); err != nil {
-			return nil, err
-		}
-	}
-	transports, err := control.List(ctx, s.node.RunDir())
+func (s *session) look(ctx context.Context) (*live.View, error) {
+	transports, err := s.transports(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +76,7 @@ func (s *session) look(ctx context.Context, pids []int) (*live.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return live.Look(ctx, s.node, facts, transports, pids)
+	return live.Look(ctx, s.node, facts, transports, nil)
 }
 
 func writeView(v *live.View, asJSON, watch, again bool) error {

@@ -1,17 +1,10 @@
 package main
 
 import (
-	"context"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdmatune/rdmatune/doctor"
-	"github.com/rdmatune/rdmatune/drivers/verbs/control"
-	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
-	"github.com/rdmatune/rdmatune/internal/gpu"
-	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/spec"
 )
 
@@ -42,13 +35,19 @@ Exit codes: 0 examined, whatever was found; 1 error.`,
 				return err
 			}
 			defer s.close()
-			var w *spec.Workload
+			var workloads []*spec.Workload
 			if len(args) > 0 {
-				if w, err = f.workload(ctx, o, s, args[0], os.Environ()); err != nil {
+				w, err := f.workload(ctx, o, s, args[0], os.Environ())
+				if err != nil {
 					return err
 				}
+				workloads = append(workloads, w)
 			}
-			r, err := s.examine(ctx, w, true)
+			facts, err := s.node.Facts(ctx)
+			if err != nil {
+				return err
+			}
+			r, _, err := s.examine(ctx, facts, workloads, false)
 			if err != nil {
 				return err
 			}
@@ -61,47 +60,4 @@ Exit codes: 0 examined, whatever was found; 1 error.`,
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
-}
-
-// examine examines the session's node, for a workload when w is not nil. With open it
-// tries out the local devices and asks the GPU driver, too.
-func (s *session) examine(ctx context.Context, w *spec.Workload, open bool) (*doctor.Report, error) {
-	in := doctor.Input{Node: s.node}
-	var err error
-	if in.Facts, err = s.node.Facts(ctx); err != nil {
-		return nil, err
-	}
-	if s.node.Kind() == node.Local && open {
-		in.Verbs = ibverbs.Provider{}
-		if len(in.Facts.GPUs) > 0 {
-			in.GPUs, in.GPUErr = gpu.Devices()
-		}
-	}
-	var pids []int
-	if w != nil {
-		if pids, _, err = s.processesOf(ctx, w); err != nil {
-			return nil, err
-		}
-	}
-	if in.View, err = s.look(ctx, pids); err != nil {
-		return nil, err
-	}
-	if w != nil {
-		in.Workload = &doctor.Workload{Address: w.Address, Device: w.Device, Hint: hintOf(w), PIDs: pids}
-		for _, want := range w.Wants {
-			if want.Unavailable == "" {
-				in.Workload.Tuned = append(in.Workload.Tuned, string(want.Kind))
-			}
-		}
-		transports, err := control.List(ctx, s.node.RunDir())
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range transports {
-			if slices.Contains(pids, t.PID) {
-				in.Workload.Transports = append(in.Workload.Transports, t)
-			}
-		}
-	}
-	return doctor.Examine(ctx, in)
 }

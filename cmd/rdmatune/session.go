@@ -260,6 +260,9 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 			in.Remembered = append(in.Remembered, o)
 		}
 	}
+	if in.Live, err = s.live(ctx, in.Spec, p.facts); err != nil {
+		return nil, err
+	}
 	p.plan = plan.Make(in)
 	return p, ctx.Err()
 }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/rdmatune/rdmatune/audit"
+	"github.com/rdmatune/rdmatune/audit/live"
+	"github.com/rdmatune/rdmatune/doctor"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
+	"github.com/rdmatune/rdmatune/internal/gpu"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/spec"
+)
+
+// examine examines the session's node, for workloads too. Brief leaves out what no
+// verdict about them needs; else local devices are tried out and the GPU driver asked.
+func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*spec.Workload, brief bool) (*doctor.Report, *live.View, error) {
+	in := doctor.Input{Node: s.node, Facts: facts, Brief: brief}
+	if s.node.Kind() == node.Local && !brief {
+		in.Verbs = ibverbs.Provider{}
+		if len(facts.GPUs) > 0 {
+			in.GPUs, in.GPUErr = gpu.Devices()
+		}
+	}
+	transports, err := s.transports(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []int
+	for _, w := range workloads {
+		d := doctor.Workload{Address: w.Address, Device: w.Device, Hint: hintOf(w)}
+		if d.PIDs, _, err = s.processesOf(ctx, w); err != nil {
+			return nil, nil, err
+		}
+		for _, want := range w.Wants {
+			if want.Unavailable == "" {
+				d.Tuned = append(d.Tuned, string(want.Kind))
+			}
+		}
+		for _, t := range transports {
+			if slices.Contains(d.PIDs, t.PID) {
+				d.Transports = append(d.Transports, t)
+			}
+		}
+		all = append(all, d.PIDs...)
+		in.Workloads = append(in.Workloads, d)
+	}
+	if in.View, err = live.Look(ctx, s.node, facts, transports, all); err != nil {
+		return nil, nil, err
+	}
+	r, err := doctor.Examine(ctx, in)
+	return r, in.View, err
+}
+
+// transports lists the processes of rdmatune's transport, and shows them as processes
+// of a node that is not this machine.
+func (s *session) transports(ctx context.Context) ([]control.Process, error) {
+	if s.node.Kind() != node.Local {
+		if err := s.adopt(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return control.List(ctx, s.node.RunDir())
+}
+
+// live is what plan shows of the processes of workloads that have a hint. Nothing that
+// fails here stops a plan: it is said.
+func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts) ([]plan.Live, error) {
+	var workloads []*spec.Workload
+	for i := range r.Workloads {
+		if hintOf(&r.Workloads[i]) != nil {
+			workloads = append(workloads, &r.Workloads[i])
+		}
+	}
+	if len(workloads) == 0 {
+		return nil, nil
+	}
+	report, view, err := s.examine(ctx, facts, workloads, true)
+	if err != nil {
+		return nil, err
+	}
+	transports, err := control.List(ctx, s.node.RunDir())
+	if err != nil {
+		return nil, err
+	}
+	own, err := s.ownHints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []plan.Live
+	for i, w := range workloads {
+		l := plan.Live{Workload: w.Address, Processes: []plan.Process{}, Disagree: []string{}, Others: []string{}, Criteria: []plan.Criterion{}}
+		for _, v := range report.Workloads[i].Verdicts {
+			l.Criteria = append(l.Criteria, plan.Criterion{Group: v.Group, Question: v.Question, Answer: string(v.Answer)})
+		}
+		pids, _, err := s.processesOf(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		audited, err := audit.Processes(ctx, s.node, pids, audit.Options{Workload: w.Address, Hint: hintOf(w), Own: own})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range audited.Processes {
+			l.Processes = append(l.Processes, planProcess(p, w, audited, transports))
+		}
+		for _, f := range audited.Findings {
+			if f.Process == 0 && f.Severity == audit.Contradiction {
+				l.Disagree = append(l.Disagree, f.Variable+": "+f.Message)
+			}
+		}
+		for _, u := range doctor.Users(view, w.Device, pids) {
+			if u.Name != "" {
+				l.Others = append(l.Others, u.Name+": "+u.Processes)
+			}
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// planProcess says when a process follows the hint of its workload, and what is in the
+// way until then.
+func planProcess(p audit.Process, w *spec.Workload, r *audit.Report, transports []control.Process) plan.Process {
+	out := plan.Process{PID: p.PID, Comm: p.Comm, When: plan.NotObservable, Detail: p.Err}
+	hint := *hintOf(w)
+	connections, others := 0, 0
+	found := false
+	for _, t := range transports {
+		if t.PID != p.PID {
+			continue
+		}
+		if t.Err != "" {
+			out.Detail = t.Err
+			return out
+		}
+		found = true
+		for _, c := range t.Conns {
+			if connections++; c.Hint == nil || *c.Hint != hint {
+				others++
+			}
+		}
+	}
+	switch {
+	case found && others > 0:
+		out.When, out.Detail = plan.SwitchNow, fmt.Sprintf("%d of %d connections follow another hint than %s", others, connections, param.FormatBytes(hint))
+		return out
+	case found:
+		out.When = plan.Follows
+		return out
+	case p.Err != "":
+		return out
+	}
+	var mismatches []string
+	libraries := 0
+	for _, v := range r.Variables {
+		row := audit.VariableByName(v.Name)
+		if v.Process != p.PID || row == nil || !row.Hint() || row.Library == "rdmatune" {
+			continue
+		}
+		libraries++
+		if want := row.For(hint); want != "" && v.Parsed.String() != want {
+			mismatches = append(mismatches, fmt.Sprintf("%s is %s (%s), the hint is %s there", v.Name, v.Parsed, v.Origin, want))
+		}
+	}
+	switch {
+	case libraries == 0:
+		out.Detail = "it has no library mapped that can be told of sizes"
+	case len(mismatches) == 0:
+		out.When = plan.Follows
+	default:
+		out.When = plan.AtNextStart
+		for i, m := range mismatches {
+			if i > 0 {
+				out.Detail += "; "
+			}
+			out.Detail += m
+		}
+	}
+	return out
+}
