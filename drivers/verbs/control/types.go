@@ -224,8 +224,8 @@ type Tier struct {
 	Bytes    uint64 `json:"bytes"`
 	Copied   uint64 `json:"copied"` // bytes that the CPU copied at this end
 	// Times are of sent messages, from post to seen completion in nanoseconds, in bins
-	// of a quarter of a power of two: every rendezvous (from its offer), and one in 16 of
-	// the messages of the other tiers.
+	// of a quarter of a power of two: every rendezvous (from its offer), and of the other
+	// tiers one message in 16 or, where fewer than that are signaled, the signaled ones.
 	Times []Bin `json:"times"`
 }
 

@@ -36,6 +36,7 @@ type lane struct {
 	posted     uint64
 	completed  uint64
 	unsignaled int    // since the last signaled one
+	signaled   uint64 // so far
 	dataPosted uint64 // message slots used so far; slot = dataPosted % depth
 	dataFreed  uint64
 	writes     int // RDMA writes outstanding

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -74,12 +75,19 @@ func newLoad(seed uint64, n, most int) load {
 	return l
 }
 
+// pattern is what messages are cut from.
+var pattern = func() []byte {
+	b := make([]byte, 1<<20)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}()
+
 // fill makes buf message i.
 func (l load) fill(buf []byte, i int) []byte {
 	msg := buf[:l.sizes[i]]
-	for k := range msg {
-		msg[k] = byte(i + k)
-	}
+	copy(msg, pattern[i%256:])
 	binary.BigEndian.PutUint64(msg, uint64(i))
 	binary.BigEndian.PutUint64(msg[8:], l.seed)
 	return msg
@@ -94,10 +102,8 @@ func (l load) index(msg []byte) (int, error) {
 	if i < 0 || i >= len(l.sizes) || l.sizes[i] != len(msg) {
 		return 0, fmt.Errorf("message %d of %d bytes", i, len(msg))
 	}
-	for k := 16; k < len(msg); k++ {
-		if msg[k] != byte(i+k) {
-			return 0, fmt.Errorf("message %d of %d bytes differs at %d", i, len(msg), k)
-		}
+	if !bytes.Equal(msg[16:], pattern[i%256+16:i%256+len(msg)]) {
+		return 0, fmt.Errorf("message %d of %d bytes is damaged", i, len(msg))
 	}
 	return i, nil
 }

@@ -41,13 +41,9 @@ func (l *lane) slots() int {
 func (l *lane) postMessage(seq uint64, msg []byte, k tier) error {
 	b := l.slot(l.dataPosted)[:headerLen+len(msg)]
 	copy(b[headerLen:], msg)
-	r := sent{kind: sentMessage, tier: k}
-	if l.dataPosted%sampleEvery == 0 {
-		r.at = l.conn.t.now()
-	}
 	l.dataPosted++
 	l.sentData++
-	l.addSegment(b, header{kind: segData, seq: seq}, r)
+	l.addSegment(b, header{kind: segData, seq: seq}, sent{kind: sentMessage, tier: k})
 	return l.flush()
 }
 
@@ -106,6 +102,10 @@ func (l *lane) add(w verbs.SendWR, r sent) {
 	w.Signaled = r.kind == sentControl || l.unsignaled >= min(l.prof.signal, max(l.prof.depth/4, 1))
 	if w.Signaled {
 		l.unsignaled = 0
+		l.signaled++
+		if r.kind == sentMessage && (l.prof.signal >= sampleEvery || l.signaled%sampleEvery == 0) {
+			r.at = l.conn.t.now()
+		}
 	}
 	w.ID = uint64(l.id)<<32 | l.posted&(recvBit-1)
 	l.records[l.posted%uint64(len(l.records))] = r

@@ -27,8 +27,8 @@ const (
 	timeFirst = 7
 	timeLast  = 34
 	timeBins  = (timeLast - timeFirst + 1) * 4
-	// sampleEvery is the share of copied messages that is timed: reading the clock
-	// for each would show in what it measures.
+	// sampleEvery is the share of copied messages that is timed, of those whose
+	// completion is signaled: reading the clock for each would show in what it measures.
 	sampleEvery = 16
 )
 
