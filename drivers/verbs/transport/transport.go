@@ -110,6 +110,10 @@ func open(ctx context.Context, o Options, sp soft.Provider) (*Transport, error) 
 			return nil, err
 		}
 	}
+	return openProvider(ctx, o, p)
+}
+
+func openProvider(ctx context.Context, o Options, p verbs.Provider) (*Transport, error) {
 	t := &Transport{
 		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
 		spins:  p.Name() != "soft",
