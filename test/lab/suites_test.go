@@ -11,15 +11,18 @@ import (
 
 // suites are the tests that run on a machine's own devices: the semantics of verbs
 // on soft RoCE, the host drivers on sysfs, procfs and ethtool of a real kernel, and
-// the transport's switch on real queue pairs: under load, again and again, and with a
-// peer that is killed, cut off or stalled at each of its steps.
+// the transport on real queue pairs: its tiers, lanes and memory, and its switch under
+// load, again and again, from every profile to every other, and with a peer that is
+// killed, cut off or stalled at each of its steps.
 var suites = []struct {
 	pkg   string
 	tests []string
 }{
 	{"drivers/verbs/ibverbs", []string{"TestSemantics", "TestEvents"}},
 	{"drivers/drivertest", []string{"TestLocal"}},
-	{"drivers/verbs/transport", []string{"TestSizes", "TestSwitchUnderLoad", "TestManySwitchesLeakNothing", "TestBothOpen", "TestFaultAtEveryStep", "TestTwoProcesses"}},
+	{"drivers/verbs/transport", []string{"TestSizes", "TestLimits", "TestBuffers", "TestManySendersAndReceivers", "TestFullReceiver", "TestCancelOffer",
+		"TestCancelRecv", "TestCloseWithOffers", "TestUnordered", "TestDualOrdered", "TestSwitchUnderLoad", "TestSwitchWithRendezvous", "TestEveryProfileToEvery",
+		"TestManySwitchesLeakNothing", "TestBothOpen", "TestFaultAtEveryStep", "TestTwoProcesses"}},
 }
 
 // TestSuites runs them inside the lab.
