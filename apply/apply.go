@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
@@ -24,6 +25,9 @@ type Runner struct {
 	Experiment experiment.Experiment
 	// Switches reports the switches of a generation after the run; nil reports none.
 	Switches func(ctx context.Context, workload string, generation uint64) []experiment.Switch
+	// Measure measures for a guard after the changes; its error says why it could not. Nil
+	// can measure nothing.
+	Measure func(ctx context.Context, g plan.Guard) (Measurement, error)
 	// Progress hears of every step, in order; nil hears nothing.
 	Progress func(Event)
 }
@@ -43,6 +47,8 @@ const (
 	RollingBack Step = "rolling back"
 	RolledBack  Step = "rolled back"
 	Committed   Step = "state committed"
+	Measuring   Step = "measuring"
+	Measured    Step = "measured"
 	Closed      Step = "experiment closed"
 )
 
@@ -63,6 +69,7 @@ type Result struct {
 	Skipped    []plan.Note  // gone or not available
 	Failures   []error      // of targets that stayed as they were
 	RolledBack []string     // workloads
+	Guards     []experiment.Guard
 	// Unrestored are rollbacks that could not finish: the journal is kept for them.
 	Unrestored []error
 	// Interrupted is set when the context ended the run early.
@@ -84,10 +91,15 @@ func (r Result) ExitCode() int {
 		return ExitUnrestored
 	case len(r.RolledBack) > 0:
 		return ExitRolledBack
-	case len(r.Failures) > 0 || r.Interrupted:
+	case len(r.Failures) > 0 || r.Interrupted || r.unmeasured():
 		return ExitError
 	}
 	return ExitDone
+}
+
+// unmeasured reports whether a guard has no verdict: such a one never passes.
+func (r Result) unmeasured() bool {
+	return slices.ContainsFunc(r.Guards, func(g experiment.Guard) bool { return g.Verdict == experiment.GuardNotMeasured })
 }
 
 // ErrNothingChanged: the run was given up before its first write.
@@ -153,6 +165,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 	a.event(Event{Step: Journaled})
 
 	a.carryOut(ctx)
+	a.guard(ctx)
 
 	// Whatever happened, what is known now is committed: the run may have been
 	// interrupted, but its writes are real.

@@ -52,6 +52,7 @@ type bed struct {
 	set   drivers.Set
 	hints *fakeHints
 	boot  string
+	meter func(context.Context, plan.Guard) (Measurement, error)
 }
 
 func newBed(t testing.TB, dir string) *bed {
@@ -149,7 +150,7 @@ func (b *bed) apply(ctx context.Context, text string, progress func(Event)) (Res
 	}
 	defer db.Close()
 	now := time.Now()
-	r := &Runner{Drivers: b.set, StateDir: b.node.StateDir(), DB: db, Progress: progress,
+	r := &Runner{Drivers: b.set, StateDir: b.node.StateDir(), DB: db, Progress: progress, Measure: b.meter,
 		Experiment: experiment.Experiment{ID: experiment.NewID(now), Time: now, Kind: experiment.Apply, Version: "test", SpecRoot: "/spec"}}
 	return r.Run(ctx, p, doc)
 }

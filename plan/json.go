@@ -22,6 +22,7 @@ type jsonPlan struct {
 	Notes         []Note       `json:"notes"`
 	Unreadable    []Note       `json:"unreadable"`
 	Live          []Live       `json:"live"`
+	Guards        []Note       `json:"guards"` // what is measured after the apply
 	Diagnostics   []Diagnostic `json:"diagnostics"`
 	Summary       Summary      `json:"summary"`
 }
@@ -73,7 +74,8 @@ func Diagnostics(diags hcl.Diagnostics) []Diagnostic {
 func (p *Plan) WriteJSON(w io.Writer, warnings hcl.Diagnostics) error {
 	doc := jsonPlan{
 		FormatVersion: FormatVersion, Changes: []jsonChange{}, Pending: append([]Note{}, p.Pending...),
-		Notes: append([]Note{}, p.Notes...), Unreadable: append([]Note{}, p.Unreadable...), Live: append([]Live{}, p.Live...), Summary: p.Summary(),
+		Notes: append([]Note{}, p.Notes...), Unreadable: append([]Note{}, p.Unreadable...), Live: append([]Live{}, p.Live...),
+		Guards: append([]Note{}, p.guardNotes()...), Summary: p.Summary(),
 		Diagnostics: Diagnostics(append(append(hcl.Diagnostics{}, warnings...), p.Diags...)),
 	}
 	for _, g := range p.groups() {

@@ -107,6 +107,12 @@ func (m *maker) workload(w spec.Workload) {
 		}
 	}
 	m.plan.Policies[w.Address] = policy
+	for _, g := range w.Guards {
+		m.plan.Guards = append(m.plan.Guards, Guard{
+			Workload: w.Address, Device: w.Device, Name: g.Name, Kind: g.Kind, Size: g.Size, Count: g.Count, Peer: g.Peer,
+			P50Max: g.P50Max, P99Max: g.P99Max, BandwidthMin: g.BandwidthMin, Warn: g.Warn, Origin: spec.Place(g.Range),
+		})
+	}
 	m.live(w)
 }
 

@@ -4,6 +4,8 @@
 package plan
 
 import (
+	"time"
+
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -58,6 +60,8 @@ type Plan struct {
 	Unreadable []Note
 	// Live is what was seen beside the plan.
 	Live []Live
+	// Guards are measured after an apply that changed something of their workload.
+	Guards []Guard
 	// LeftAlone counts the settings that a restore leaves to whoever has changed them.
 	LeftAlone int
 }
@@ -73,6 +77,22 @@ type Change struct {
 type Note struct {
 	Address string `json:"address"`
 	Reason  string `json:"reason"`
+}
+
+// A Guard is a limit on what is measured after an apply.
+type Guard struct {
+	Workload string
+	Device   string
+	Name     string
+	Kind     string // round_trip, completion or stream
+	Size     int64  // bytes
+	Count    int    // messages
+	Peer     string // host:port of a bench serve
+	// Limits; 0 is none.
+	P50Max, P99Max time.Duration
+	BandwidthMin   int64 // bytes per second
+	Warn           bool  // a breach undoes nothing
+	Origin         string
 }
 
 // A Policy is how a workload wants failures handled.

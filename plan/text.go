@@ -51,6 +51,7 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	writeNotes(&b, "Notes:", p.Notes, st)
 	writeNotes(&b, "Not observable:", p.Unreadable, st)
 	p.writeLive(&b, st)
+	writeNotes(&b, "Measured afterwards:", p.guardNotes(), st)
 	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}

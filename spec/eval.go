@@ -161,8 +161,16 @@ func (e *evaluator) body(in *instance, prefix string, b *body) {
 		}
 	}
 	for _, sub := range b.block.blocks {
-		if sb := b.blocks[sub.name]; sb != nil {
+		sb := b.blocks[sub.name]
+		if sb == nil {
+			continue
+		}
+		if !sub.many {
 			e.body(in, prefix+sub.name+".", sb)
+			continue
+		}
+		for _, name := range sortedKeys(sb.blocks) {
+			e.body(in, prefix+sub.name+"."+name+".", sb.blocks[name])
 		}
 	}
 }

@@ -377,7 +377,11 @@ func (d *decoder) body(b *block, hb hcl.Body, rng hcl.Range) *body {
 			d.add(notYet(fmt.Sprintf("block %q", blk.Type), sub.later, blk.DefRange))
 			continue
 		}
-		if first, dup := out.blocks[blk.Type]; dup && !sub.many {
+		if sub.many {
+			d.named(out, sub, blk)
+			continue
+		}
+		if first, dup := out.blocks[blk.Type]; dup {
 			d.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Duplicate block",
 				Detail:  fmt.Sprintf("A %s has at most one %s block; the first is at %s.", b.name, blk.Type, Place(first.rng)),
 				Subject: blk.DefRange.Ptr()})
@@ -386,6 +390,23 @@ func (d *decoder) body(b *block, hb hcl.Body, rng hcl.Range) *body {
 		out.blocks[blk.Type] = d.body(sub, blk.Body, blk.DefRange)
 	}
 	return out
+}
+
+// named adds one of several blocks of a type to out: they stand below the type by
+// their names, as in self.guard.tail.
+func (d *decoder) named(out *body, sub *block, blk *hcl.Block) {
+	group := out.blocks[blk.Type]
+	if group == nil {
+		group = &body{block: sub, attrs: map[string]*hcl.Attribute{}, blocks: map[string]*body{}, rng: blk.DefRange}
+		out.blocks[blk.Type] = group
+	}
+	seen := map[string]hcl.Range{}
+	for name, other := range group.blocks {
+		seen[blk.Type+name] = other.rng
+	}
+	if d.unique(seen, blk.Type, blk) {
+		group.blocks[blk.Labels[0]] = d.body(sub, blk.Body, blk.DefRange)
+	}
 }
 
 func notYet(what, detail string, at hcl.Range) *hcl.Diagnostic {

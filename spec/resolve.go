@@ -130,6 +130,7 @@ func (r *resolver) workload(in *instance) Workload {
 		r.claim(w.Address, want)
 		w.Wants = append(w.Wants, want)
 	}
+	w.Guards = r.guards()
 	r.advise(w, dev)
 	return w
 }

@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"time"
+
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -24,7 +26,22 @@ type Workload struct {
 	// (on_failure = "continue").
 	Continue bool
 	Range    hcl.Range
-	Wants    []Want // in the order of param.Kinds
+	Wants    []Want  // in the order of param.Kinds
+	Guards   []Guard // by name
+}
+
+// A Guard is a limit that is measured after an apply.
+type Guard struct {
+	Name  string
+	Size  int64  // bytes
+	Kind  string // round_trip, completion or stream
+	Peer  string // host:port of a bench serve; "" when none is given
+	Count int    // messages
+	// Limits; 0 is none.
+	P50Max, P99Max time.Duration
+	BandwidthMin   int64 // bytes per second
+	Warn           bool  // on_breach = "warn"
+	Range          hcl.Range
 }
 
 // A Want is one block of a workload: the targets and what each should have.

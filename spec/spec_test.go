@@ -141,6 +141,10 @@ func dump(b *bytes.Buffer, r *Resolved) {
 			b.WriteString(" on_failure=continue")
 		}
 		b.WriteByte('\n')
+		for _, g := range w.Guards {
+			fmt.Fprintf(b, "  guard %q: %s of %d bytes, %d messages, peer %q, p50 <= %s, p99 <= %s, bandwidth >= %d, warn %v\n",
+				g.Name, g.Kind, g.Size, g.Count, g.Peer, g.P50Max, g.P99Max, g.BandwidthMin, g.Warn)
+		}
 		for _, want := range w.Wants {
 			fmt.Fprintf(b, "  %s", want.Kind)
 			if want.AllThreads {

@@ -1,0 +1,66 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rdmatune/rdmatune/param"
+)
+
+// Limits says what g allows, for a person.
+func (g Guard) Limits() string {
+	var parts []string
+	if g.P50Max > 0 {
+		parts = append(parts, "p50 at most "+g.P50Max.String())
+	}
+	if g.P99Max > 0 {
+		parts = append(parts, "p99 at most "+g.P99Max.String())
+	}
+	if g.BandwidthMin > 0 {
+		parts = append(parts, fmt.Sprintf("at least %.1f MiB/s", float64(g.BandwidthMin)/(1<<20)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Address is the guard's full address.
+func (g Guard) Address() string { return fmt.Sprintf("workload.%s.guard[%q]", g.Workload, g.Name) }
+
+// guardsDue are the guards of the workloads that the plan changes something of.
+func (p *Plan) guardsDue() []Guard {
+	changed := map[string]bool{}
+	for _, c := range p.Changes {
+		if c.Action != param.Restore {
+			changed[c.Workload] = true
+		}
+	}
+	var out []Guard
+	for _, g := range p.Guards {
+		if changed[g.Workload] {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// guardNotes says what will be measured after the plan's changes.
+func (p *Plan) guardNotes() []Note {
+	var out []Note
+	for _, g := range p.guardsDue() {
+		what := fmt.Sprintf("%s of %s: %s", strings.ReplaceAll(g.Kind, "_", " "), param.FormatBytes(g.Size), g.Limits())
+		switch {
+		case g.Peer != "":
+			what += ", against " + g.Peer
+		case g.Kind == "completion":
+			what += ", on the live connections"
+		default:
+			what += ", but it has no peer to be measured against"
+		}
+		if g.Warn {
+			what += "; a breach is only reported"
+		} else {
+			what += "; a breach rolls the workload back"
+		}
+		out = append(out, Note{g.Address(), what})
+	}
+	return out
+}
