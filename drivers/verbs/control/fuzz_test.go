@@ -8,9 +8,10 @@ import (
 )
 
 func FuzzOrder(f *testing.F) {
-	f.Add([]byte(`{"id":"r","generation":3,"workload":"allreduce[\"0\"]","settings":{"size":16384,"completion":"busy","eager_max":1,"override":false,"drain_timeout_ms":2000,"cooldown_ms":0},"open":true}`))
+	f.Add([]byte(`{"id":"r","generation":3,"workload":"allreduce[\"0\"]","settings":{"size":16384,"lanes":"dual","completion":"busy","ordered":false,"eager_max":1,"override":false,"drain_timeout_ms":2000,"cooldown_ms":0},"open":true}`))
 	f.Add([]byte(`{"id":"r","generation":3,"workload":"w","settings":null}`))
 	f.Add([]byte(`{"id":"r","generation":3,"workload":"w"} x`))
+	f.Add([]byte(`{"id":"r","generation":3,"workload":"w","settings":{"lanes":"triple"}}`))
 	f.Add([]byte(`{"generation":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := decodeOrder(bytes.NewReader(b))
@@ -30,7 +31,8 @@ func FuzzOrder(f *testing.F) {
 func FuzzProcess(f *testing.F) {
 	size := int64(16384)
 	good, err := json.Marshal(Process{Version: Version, Workload: "w", Device: "soft0", Hint: EffectiveHint{Size: &size},
-		Conns: []Conn{{ID: 1, Peer: "127.0.0.1:1", Lanes: []Lane{{Epoch: 1}}, Switches: []Switch{{Outcome: Switched}}}}})
+		Conns: []Conn{{ID: 1, Peer: "127.0.0.1:1", Lanes: []Lane{{Epoch: 1, Profile: "bandwidth"}}, Bands: []Band{{To: 8, Tier: "inline"}}, Degraded: []string{"lane 0: inline"},
+			Sent: Traffic{Tiers: []Tier{{Name: "eager", Times: []Bin{{From: 1, Count: 2}}}}, Sizes: []Bin{{Count: 1}}}, Switches: []Switch{{Outcome: Switched}}}}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -42,7 +44,20 @@ func FuzzProcess(f *testing.F) {
 		if json.Unmarshal(b, &p) != nil || p.check() != nil {
 			return
 		}
-		if s := p.Workload + p.Device + p.Hint.Origin; printable(s) != s {
+		s := p.Workload + p.Device + p.Hint.Origin
+		for _, c := range p.Conns {
+			for _, b := range c.Bands {
+				s += b.Tier
+			}
+			for _, l := range c.Lanes {
+				s += l.Profile + l.Completion
+			}
+			for _, k := range c.Sent.Tiers {
+				s += k.Name
+			}
+			s += strings.Join(c.Degraded, "")
+		}
+		if printable(s) != s {
 			t.Fatalf("unprintable text accepted: %q", s)
 		}
 		for _, s := range settings([]Process{p}) {

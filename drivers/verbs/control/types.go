@@ -167,7 +167,7 @@ type Conn struct {
 	Ordered    bool     `json:"ordered"`    // what this end sends; false: in order on each lane only
 	Dual       bool     `json:"dual"`       // this end sends large messages on a lane of their own
 	Bands      []Band   `json:"bands"`      // how messages of each size go, ascending
-	Registered int64    `json:"registered"` // bytes of memory registered for it now
+	Registered int64    `json:"registered"` // bytes of its lanes, and of memory that rendezvous use now
 	Degraded   []string `json:"degraded"`   // what was asked for and not granted
 	Lanes      []Lane   `json:"lanes"`
 	Sent       Traffic  `json:"sent"`

@@ -44,7 +44,9 @@
 // registers nothing and allocates nothing. Any other memory is pinned and registered
 // for the duration of the call, which costs system calls. While Recv waits for a
 // rendezvous that it has answered, the peer writes to the memory: it returns when that
-// is over, not when its context ends.
+// is over, not when its context ends. A Buffer is lent as a whole: until its Close, a
+// peer that was told of a part of it could write to all of it, so connect to programs
+// that you trust that far.
 //
 // # Flow control
 //

@@ -33,7 +33,7 @@ func (c *Conn) canAnswer(l *lane) bool {
 	if c.holding || c.err != nil || c.leaving {
 		return false
 	}
-	if c.cur.lane(l.index).controlRoom() <= 0 || c.inOpen == len(c.in) || c.freeIn() == nil {
+	if c.cur.lane(l.index).controlRoom() <= 0 || c.freeIn() == nil {
 		c.answering = true
 		return false
 	}

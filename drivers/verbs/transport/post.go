@@ -43,7 +43,7 @@ func (l *lane) postMessage(seq uint64, msg []byte, k tier) error {
 	copy(b[headerLen:], msg)
 	l.dataPosted++
 	l.sentData++
-	l.addSegment(b, header{kind: segData, seq: seq}, sent{kind: sentMessage, tier: k})
+	l.addSegment(b, header{kind: segData, tier: k, seq: seq}, sent{kind: sentMessage, tier: k})
 	return l.flush()
 }
 

@@ -123,7 +123,7 @@ func (c *Conn) takeNext(ctx context.Context, r *receiving) (in *incoming, n int,
 			c.take(l, a.seq)
 			c.received++
 			l.reading++
-			c.recvTraffic.count(l.copyTier(a.len), a.len)
+			c.recvTraffic.count(a.tier, a.len)
 			c.mu.Unlock()
 			held = false
 			c.recvTurn <- struct{}{}
@@ -146,15 +146,6 @@ func (c *Conn) takeNext(ctx context.Context, r *receiving) (in *incoming, n int,
 			return in, a.size(), nil
 		}
 	}
-}
-
-// copyTier is the tier of a message that came in a segment, as its sender counts it
-// where both ends grant the same.
-func (l *lane) copyTier(size int) tier {
-	if size <= l.inlineMax() {
-		return tierInline
-	}
-	return tierEager
 }
 
 // maxPassed is how many small messages in a row may pass a large one.

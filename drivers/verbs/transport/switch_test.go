@@ -218,6 +218,33 @@ func TestOrders(t *testing.T) {
 	}
 }
 
+// TestInPlace moves the limit between the lanes, which needs no new ones.
+func TestInPlace(t *testing.T) {
+	a, b := openSoft(t, Options{}, soft.Provider{}), openSoft(t, Options{}, soft.Provider{})
+	settle(t, a, 1, hinted(128<<10, true, true))
+	ca, cb := connect(t, a, b)
+	msg, buf := make([]byte, 200<<10), make([]byte, 200<<10)
+	for gen, lane := range []int{1, 0, 1} {
+		to := hinted(128<<10, true, true)
+		if lane == 0 {
+			to = hinted(256<<10, true, true)
+		}
+		if out := switchTo(t, a, uint64(gen+2), to); out[0].Outcome != control.InPlace {
+			t.Fatalf("%+v", out)
+		}
+		before := ca.Info().Lanes
+		exchange(t, ca, cb, msg, buf)
+		for k, l := range ca.Info().Lanes {
+			if grown := l.Messages - before[k].Messages; (grown == 1) != (k == lane) {
+				t.Errorf("generation %d: %d messages on lane %d", gen, grown, k)
+			}
+		}
+	}
+	if i := ca.Info(); i.Epoch != 1 || *i.Hint != 128<<10 {
+		t.Errorf("%+v", i)
+	}
+}
+
 func TestCooldown(t *testing.T) {
 	a := openSoft(t, Options{}, soft.Provider{})
 	b := openSoft(t, Options{}, soft.Provider{})

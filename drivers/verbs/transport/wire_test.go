@@ -19,7 +19,7 @@ func TestHeaderLayout(t *testing.T) {
 		h    header
 		want string
 	}{
-		{header{kind: segData, credits: 0x01020304, seq: 0x1112131415161718}, "01020000" + "01020304" + "1112131415161718"},
+		{header{kind: segData, tier: tierEager, credits: 0x01020304, seq: 0x1112131415161718}, "01020100" + "01020304" + "1112131415161718"},
 		{header{kind: segOffer, seq: 5, total: 0x20000001}, "02020000" + "00000000" + "0000000000000005" + "20000001" + "00000000" + "0000000000000000"},
 		{header{kind: segAnswer, credits: 9, seq: 5, rkey: 0x21222324, addr: 0x3132333435363738},
 			"03020000" + "00000009" + "0000000000000005" + "00000000" + "21222324" + "3132333435363738"},
@@ -60,6 +60,7 @@ func TestBadHeaders(t *testing.T) {
 		"other version":            spoilt(1, 1),
 		"reserved bytes":           spoilt(3, 1),
 		"message 0":                spoilt(15, 0),
+		"unknown tier":             spoilt(2, 2),
 		"offer of nothing":         encode(with(offer, func(h *header) { h.total = 0 }), 0),
 		"offer too large":          encode(with(offer, func(h *header) { h.total = MaxMessage + 1 }), 0),
 		"offer with a payload":     encode(offer, 1),
