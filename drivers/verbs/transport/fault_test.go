@@ -101,11 +101,11 @@ func faultAt(t *testing.T, opener bool, act switchover.Act, f fault) {
 	drain := testDrain.Milliseconds()
 	// On a slow machine a switch may be given up before it comes to the fault.
 	for gen := uint64(1); !happened.Load() && ctx.Err() == nil; gen++ {
-		size := int64(gen%2) * 16384
-		settings := &control.Settings{Size: &size, DrainTimeoutMS: &drain}
+		settings := hinted(int64(gen%2)*4096, gen%2 == 1, true)
+		settings.DrainTimeoutMS = &drain
 		// Both ends shall have the short timeout; only a opens.
 		for _, tr := range []*Transport{b, a} {
-			o := control.Order{ID: "t", Generation: gen, Workload: "w", Settings: settings, Open: tr == a}
+			o := control.Order{ID: "t", Generation: gen, Workload: "w", Settings: &settings, Open: tr == a}
 			if _, err := tr.Order(ctx, o); err != nil {
 				t.Fatal(err)
 			}
