@@ -172,55 +172,6 @@ var medianHint = function.New(&function.Spec{
 	},
 })
 
-// deepepBytes is the RDMA buffer that DeepEP's low-latency mode needs in bytes: a
-// capacity, far above any single message. Formula of its V1 code
-// (csrc/legacy/config.hpp, get_low_latency_rdma_size_hint): dispatch messages carry
-// 16 bytes and the hidden state in BF16 or in FP8 with a scale per 128 values,
-// combine messages BF16 and scales; send, receive and signal areas are double
-// buffered and the sum is rounded strictly up to 128. The number of ranks does not
-// enter, and is taken only to be checked against the experts.
-var deepepBytes = function.New(&function.Spec{
-	Params: []function.Parameter{
-		{Name: "tokens", Type: cty.Number}, {Name: "hidden", Type: cty.Number},
-		{Name: "ranks", Type: cty.Number}, {Name: "experts", Type: cty.Number},
-	},
-	Type: function.StaticReturnType(cty.Number),
-	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-		n, err := counts(args, []string{"tokens", "hidden", "ranks", "experts"}, []int64{1, 128, 1, 1})
-		if err != nil {
-			return cty.NilVal, err
-		}
-		for i, v := range n {
-			if !v.IsInt64() || v.Int64() > 1<<24 {
-				return cty.NilVal, function.NewArgErrorf(i, "%s is out of range", v)
-			}
-		}
-		tokens, hidden, ranks, experts := n[0].Int64(), n[1].Int64(), n[2].Int64(), n[3].Int64()
-		if experts%ranks != 0 {
-			return cty.NilVal, function.NewArgErrorf(3, "%d experts do not divide over %d ranks", experts, ranks)
-		}
-		scales := hidden / 128
-		dispatch := 16 + max(2*hidden, hidden+4*scales)
-		combine := 2*hidden + 4*scales
-		b := func(x ...int64) *big.Int {
-			p := big.NewInt(1)
-			for _, f := range x {
-				p.Mul(p, big.NewInt(f))
-			}
-			return p
-		}
-		send := b(tokens, dispatch)
-		if c := b(experts, tokens, combine); c.Cmp(send) > 0 {
-			send = c
-		}
-		sum := send.Add(send, b(experts, tokens, max(dispatch, combine)))
-		sum.Add(sum, b((4*experts+127)/128*128))
-		sum.Mul(sum, big.NewInt(2))
-		sum.Add(sum, big.NewInt(128)).Quo(sum, big.NewInt(128)).Mul(sum, big.NewInt(128))
-		return bigInt(sum), nil
-	},
-})
-
 // counts checks that every argument is a whole number of at least its minimum.
 func counts(args []cty.Value, names []string, low []int64) ([]*big.Int, error) {
 	out := make([]*big.Int, len(args))
