@@ -4,14 +4,17 @@ package examples
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/rdmatune/rdmatune/audit/live"
+	"github.com/rdmatune/rdmatune/doctor"
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
@@ -27,6 +30,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden plans")
 
+// machines are the simulated nodes of examples that are not for sim:dgx.
+var machines = map[string]string{"virtual-machine.hcl": "sim:vm", "shared-nic.hcl": "sim:shared"}
+
 func TestExamplesPlan(t *testing.T) {
 	specs, err := filepath.Glob("*.hcl")
 	if err != nil || len(specs) < 4 {
@@ -34,7 +40,8 @@ func TestExamplesPlan(t *testing.T) {
 	}
 	for _, name := range specs {
 		t.Run(name, func(t *testing.T) {
-			got := planOn(t, "sim:dgx", name)
+			machine := cmp.Or(machines[name], "sim:dgx")
+			got := planOn(t, machine, name)
 			golden := filepath.Join("testdata", strings.TrimSuffix(name, ".hcl")+".plan")
 			if *update {
 				if err := os.WriteFile(golden, got, 0o644); err != nil {
@@ -45,10 +52,10 @@ func TestExamplesPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			if diff := gocmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
-			if again := planOn(t, "sim:dgx", name); !bytes.Equal(got, again) {
+			if again := planOn(t, machine, name); !bytes.Equal(got, again) {
 				t.Error("planning twice gives different bytes")
 			}
 		})
@@ -83,6 +90,7 @@ func planOn(t *testing.T, ref, name string) []byte {
 					in.Observed = append(in.Observed, set.Observe(ctx, want.Kind, w.Scope(want.Kind)))
 				}
 			}
+			in.Live = others(t, n, facts, r)
 			p := plan.Make(in)
 			diags = append(diags, p.Diags...)
 			if err := p.WriteText(&b, plan.Style{}); err != nil {
@@ -99,4 +107,22 @@ func planOn(t *testing.T, ref, name string) []byte {
 	}
 	out.Write(b.Bytes())
 	return out.Bytes()
+}
+
+// others is what plan is told of who else uses each workload's device.
+func others(t *testing.T, n *node.Node, facts *node.Facts, r *spec.Resolved) []plan.Live {
+	t.Helper()
+	v, err := live.Look(t.Context(), n, facts, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []plan.Live
+	for _, w := range r.Workloads {
+		l := plan.Live{Workload: w.Address}
+		for _, u := range doctor.Users(v, w.Device, nil) {
+			l.Others = append(l.Others, u.Name+": "+u.Processes)
+		}
+		out = append(out, l)
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -88,7 +89,13 @@ func (b *builder) system() {
 		"self/cgroup":               "0::/",
 		"irq/default_smp_affinity":  cpulist.FormatMask(b.cpus, b.cpus.Size()),
 	})
-	b.readOnly("/sys/class/dmi/id", map[string]string{"sys_vendor": "rdmatune", "product_name": "simulated node"})
+	b.readOnly("/sys/class/dmi/id", map[string]string{"sys_vendor": cmp.Or(b.vendor, "rdmatune"), "product_name": cmp.Or(b.product, "simulated node")})
+	for _, p := range b.machine.processes {
+		show(b.Mem, p, all)
+	}
+	if b.resources != "" {
+		b.File(resourcesFile, b.resources)
+	}
 	b.readOnly(cpuDir, map[string]string{
 		"online": all, "present": all, "possible": all, "offline": "", "isolated": "",
 		"kernel_max": "8191", "smt/active": "1", "smt/control": "on",
@@ -105,9 +112,11 @@ func (b *builder) system() {
 
 // processors writes the CPUs, their topology and their cpufreq policies.
 func (b *builder) processors() {
-	if b.policy.driver == "intel_pstate" {
+	switch b.policy.driver {
+	case "":
+	case "intel_pstate":
 		b.put(cpuDir+"/intel_pstate", map[string]string{"no_turbo": "0"})
-	} else {
+	default:
 		b.put(cpuDir+"/cpufreq", map[string]string{"boost": "1"})
 	}
 	for id, cpus := range b.nodes {
@@ -124,6 +133,9 @@ func (b *builder) processors() {
 			}
 			b.File(dir+"/power/pm_qos_resume_latency_us", "0\n")
 			b.Link(fmt.Sprintf("%s/node%d", dir, id), fmt.Sprintf("../../node/node%d", id))
+			if b.policy.driver == "" {
+				continue
+			}
 			owner, covers := cpu, strconv.Itoa(cpu)
 			if b.policy.perCore {
 				owner, covers = core, fmt.Sprintf("%d %d", core, core+b.sibling)
@@ -198,6 +210,9 @@ func (b *builder) nic(n nic) {
 	}
 	if n.rdma == "" {
 		return
+	}
+	if n.vfs > 0 {
+		b.readOnly(dir, map[string]string{"sriov_numvfs": strconv.Itoa(n.vfs)})
 	}
 	ib := dir + "/infiniband/" + n.rdma
 	b.readOnly(ib, map[string]string{"fw_ver": "28.39.1002", "node_type": "1: CA", "board_id": "SIM0000000001", "hca_type": "MT4129"})

@@ -20,6 +20,10 @@ type machine struct {
 	policy   policy
 	nics     []nic
 	gpus     map[string]int // PCI function -> NUMA node
+	// vendor and product are the firmware's words; "" = those of a simulated machine.
+	vendor, product string
+	processes       []Process
+	resources       string // what the kernel lists on RDMA devices; "" = not observable
 }
 
 // policy is what all cpufreq policies of a machine have in common.
@@ -35,10 +39,11 @@ type nic struct {
 	linkLayer, rate           string
 	node                      int
 	vectors                   []string // action names, by index
+	vfs                       int      // virtual functions
 }
 
 // machines are the simulated nodes by name.
-var machines = map[string]func() machine{"dgx": dgx, "small": small}
+var machines = map[string]func() machine{"dgx": dgx, "shared": shared, "small": small, "vm": vm}
 
 // simulatedNames lists them, sorted.
 func simulatedNames() []string { return slices.Sorted(maps.Keys(machines)) }
@@ -115,6 +120,34 @@ func small() machine {
 			linkLayer: "Ethernet", rate: "100 Gb/sec (4X EDR)", vectors: mlx5(pci, 4),
 		})
 	}
+	return m
+}
+
+// vm is a virtual machine of eight CPUs with a passed-through NIC, and no cpufreq.
+func vm() machine {
+	const pci = "0000:00:06.0"
+	return machine{
+		hostname: "sim-vm", bootID: "5f0c2a10-766d-4000-8000-000000000001", vendor: "QEMU", product: "Standard PC (Q35 + ICH9, 2009)",
+		nodes: []cpulist.Set{span(0, 7)}, sibling: 4,
+		nics: []nic{{pci: pci, rdma: "mlx5_0", netdev: "ens6", driver: "mlx5_core", linkLayer: "Ethernet", rate: "100 Gb/sec (4X EDR)", vectors: mlx5(pci, 4)}},
+	}
+}
+
+// shared is the small machine with virtual functions on its first NIC, and somebody
+// else's queue pairs.
+func shared() machine {
+	m := small()
+	m.hostname, m.bootID = "sim-shared", "5f0c2a10-7368-4000-8000-000000000001"
+	m.nics[0].vfs = 4
+	m.processes = []Process{{PID: 4711, Start: 900, Comm: "storaged", Cmdline: []string{"/usr/sbin/storaged"}, UID: 998}}
+	m.resources = `{"devices": [{"index": 1, "name": "mlx5_0", "ports": 1}, {"index": 2, "name": "mlx5_1", "ports": 1}],
+ "qps": [
+  {"device": "mlx5_0", "lqpn": 1, "port": 1, "type": "GSI", "state": "RTS", "kernel": "ib_core"},
+  {"device": "mlx5_0", "lqpn": 210, "rqpn": 877, "port": 1, "type": "RC", "state": "RTS", "tid": 4711},
+  {"device": "mlx5_0", "lqpn": 211, "rqpn": 878, "port": 1, "type": "RC", "state": "RTS", "tid": 4711}],
+ "cqs": [{"device": "mlx5_0", "cqn": 9, "cqe": 1023, "users": 4, "tid": 4711}],
+ "mrs": [{"device": "mlx5_0", "mrn": 3, "bytes": 268435456, "tid": 4711}]}
+`
 	return m
 }
 
