@@ -330,6 +330,10 @@ func (r *resolver) advise(w Workload, dev *node.RDMA) {
 				"rdmatune itself may not run on CPU %s (Cpus_allowed_list = %s). A process in the same cpuset cannot be pinned there.", cpulist.Format(out), *r.facts.CPUs.Allowed)
 		}
 	}
+	if r.has("coalescing") && dev != nil && dev.PCI != nil && slices.Contains([]string{"mlx5_core", "mlx4_core", "irdma", "bnxt_re", "efa"}, deref(dev.Driver)) {
+		r.warnAt(r.in.workload.body.blocks["coalescing"].rng, "Coalescing does not reach userspace queue pairs",
+			"On %s (%s) these settings govern the network device's own channels: TCP bootstrap and storage, not the verbs queue pairs of %q.", dev.Name, *dev.Driver, w.Address)
+	}
 	if !r.has("hint") {
 		return
 	}
@@ -358,10 +362,6 @@ func (r *resolver) advise(w Workload, dev *node.RDMA) {
 	}
 	if dev != nil && dev.VFs != nil && *dev.VFs > 0 {
 		r.warnAt(r.place("hint.size"), "Hint on a shared NIC", "%s has %d virtual functions: others use the NIC as well, and its queues are not this workload's alone. A hint of 0 may serve better.", dev.Name, *dev.VFs)
-	}
-	if r.has("coalescing") && dev != nil && dev.PCI != nil && slices.Contains([]string{"mlx5_core", "mlx4_core", "irdma", "bnxt_re", "efa"}, deref(dev.Driver)) {
-		r.warnAt(r.in.workload.body.blocks["coalescing"].rng, "Coalescing does not reach userspace queue pairs",
-			"On %s (%s) these settings govern the network device's own channels: TCP bootstrap and storage, not the verbs queue pairs of %q.", dev.Name, *dev.Driver, w.Address)
 	}
 }
 
