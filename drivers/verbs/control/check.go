@@ -43,8 +43,8 @@ func text(what, s string) error {
 	return nil
 }
 
-// check reports what is wrong with settings from outside.
-func (s *Settings) check() error {
+// Check reports what is wrong with settings from outside.
+func (s *Settings) Check() error {
 	if s.Completion != nil {
 		switch *s.Completion {
 		case "adaptive", "busy", "event":
@@ -69,7 +69,7 @@ func (o *Order) check() error {
 		return err
 	}
 	if o.Settings != nil {
-		return o.Settings.check()
+		return o.Settings.Check()
 	}
 	return nil
 }

@@ -144,6 +144,9 @@ func settings(ps []Process) []param.Setting {
 	}
 	for _, p := range ps {
 		for _, c := range p.Conns {
+			if c.Fixed {
+				continue // it follows nobody
+			}
 			s := param.Setting{ID: param.HintSize, Index: strconv.FormatUint(c.ID, 10), Value: intValue(c.Hint)}
 			s.Note = c.Profile + ", from " + c.Origin
 			if c.Dual {

@@ -87,7 +87,7 @@ func FuzzPublished(f *testing.F) {
 	f.Add([]byte(`{"version":1,"workload":"w","settings":{"size":0}}`))
 	f.Add([]byte(`{"version":1,"workload":"w","settings":{"size":-1}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := parsePublished(b, "w"); err == nil && s.check() != nil {
+		if s, err := parsePublished(b, "w"); err == nil && s.Check() != nil {
 			t.Fatalf("%s gives %+v", b, s)
 		}
 	})

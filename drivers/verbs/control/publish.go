@@ -101,12 +101,12 @@ func parsePublished(b []byte, workload string) (*Settings, error) {
 	if p.Version != Version || p.Workload != workload {
 		return nil, fmt.Errorf("version %d for workload %.100q", p.Version, p.Workload)
 	}
-	return &p.Settings, p.Settings.check()
+	return &p.Settings, p.Settings.Check()
 }
 
 // Publish writes what future processes of a workload will find.
 func Publish(runDir, workload string, s Settings) error {
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		return fmt.Errorf("publish for %s: %w", workload, err)
 	}
 	b, err := json.MarshalIndent(published{Version, workload, s}, "", "  ")

@@ -166,6 +166,7 @@ type Conn struct {
 	Inline     int64    `json:"inline"`     // largest message posted inline there, bytes
 	Ordered    bool     `json:"ordered"`    // what this end sends; false: in order on each lane only
 	Dual       bool     `json:"dual"`       // this end sends large messages on a lane of their own
+	Fixed      bool     `json:"fixed"`      // it keeps the settings that it was made with: no order is about it
 	Bands      []Band   `json:"bands"`      // how messages of each size go, ascending
 	Registered int64    `json:"registered"` // bytes of its lanes, and of memory that rendezvous use now
 	Degraded   []string `json:"degraded"`   // what was asked for and not granted

@@ -21,6 +21,9 @@ type Conn struct {
 	tcp    net.Conn
 	peer   string
 	gid    int // index in the port's GID table
+	// fixed is what the connection was made to follow, nil when it follows its transport.
+	// Set before the connection starts.
+	fixed *Settings
 
 	sendTurn  [maxLanes]chan struct{} // each holds one token: whose message goes next
 	recvTurn  chan struct{}

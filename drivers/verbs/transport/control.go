@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -66,6 +67,7 @@ type controlMsg struct {
 	Wants        []want      `json:"wants,omitempty"`     // by lane
 	Unordered    bool        `json:"unordered,omitempty"` // with wants: the sender's messages keep their order on each lane only
 	Lanes        []wireLane  `json:"lanes,omitempty"`
+	Mirror       *Settings   `json:"mirror,omitempty"` // hello: what the dialer would have this end send by
 	Reason       string      `json:"reason,omitempty"`
 	RetryAfterMS int64       `json:"retry_after_ms,omitempty"`
 	TimeoutMS    int64       `json:"timeout_ms,omitempty"` // propose: the opener's drain timeout
@@ -101,6 +103,11 @@ func (m *controlMsg) check() error {
 	if len(m.Reason) > maxReason || m.RetryAfterMS < 0 || m.RetryAfterMS > maxWaitMS ||
 		m.TimeoutMS < 0 || m.TimeoutMS > maxWaitMS || len(m.Provider) > maxProvider {
 		return fmt.Errorf("%s: a field is out of bounds", m.Type)
+	}
+	if m.Mirror != nil {
+		if err := m.Mirror.Check(); err != nil || m.Type != msgHello {
+			return errors.Join(fmt.Errorf("%s: %w", m.Type, errMirror), err)
+		}
 	}
 	need := map[controlType]struct{ wants, lanes bool }{
 		msgHello: {true, false}, msgPropose: {true, false}, msgAccept: {true, true}, msgConnect: {false, true},

@@ -108,7 +108,7 @@ func (k *controller) run() {
 		case <-c.wake:
 			k.woken()
 		case r := <-c.requests:
-			r.until = time.Now().Add(c.t.follow().drainTimeout)
+			r.until = time.Now().Add(c.follow().drainTimeout)
 			k.pending = append(k.pending, r)
 			k.attempt()
 		case <-k.timer.C:
@@ -173,7 +173,7 @@ func (k *controller) heard(m *controlMsg) {
 // cannot says why this end takes no part in a switch now, and when to ask again.
 func (k *controller) cannot(force bool) (reason string, after time.Duration) {
 	c := k.c
-	f := c.t.follow()
+	f := c.follow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leaving || c.bye != nil {
@@ -263,7 +263,7 @@ func (k *controller) do(a switchover.Action) (next switchover.Event, ok bool) {
 	c := k.c
 	switch a.Act {
 	case switchover.SendPropose:
-		k.follows = c.t.follow()
+		k.follows = c.follow()
 		k.send(c.wants(&controlMsg{Type: msgPropose, Epoch: a.Epoch, Nonce: a.Nonce,
 			TimeoutMS: k.follows.drainTimeout.Milliseconds()}, &k.follows))
 	case switchover.SendAccept, switchover.SendConnect:
@@ -309,7 +309,7 @@ func (k *controller) startTimer() {
 // patience is how long the machine waits in its phase. A voter waits longer than
 // an opener can take to decide.
 func (k *controller) patience() time.Duration {
-	own := k.c.t.follow().drainTimeout
+	own := k.c.follow().drainTimeout
 	if k.m.Phase() == switchover.Voted {
 		return 2*max(own, k.peerTime) + time.Second
 	}
@@ -337,7 +337,7 @@ func (k *controller) attempt() {
 	at := c.generation
 	have := c.cur.layout
 	c.mu.Unlock()
-	f := c.t.follow()
+	f := c.follow()
 	if at >= r.generation {
 		k.answerAll(k.settled(r))
 		return

@@ -154,12 +154,17 @@ func (t *Transport) greeting(ctx context.Context, tcp net.Conn) (func() bool, er
 
 // Dial connects to a Listener's address.
 func (t *Transport) Dial(ctx context.Context, addr string) (*Conn, error) {
+	return t.dialAs(ctx, addr, nil)
+}
+
+// dialAs connects to addr, with a connection that follows fixed if that is not nil.
+func (t *Transport) dialAs(ctx context.Context, addr string, fixed *Settings) (*Conn, error) {
 	var d net.Dialer
 	tcp, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.dial(ctx, tcp)
+	c, err := t.dial(ctx, tcp, fixed)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -169,9 +174,12 @@ func (t *Transport) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return c, nil
 }
 
-func (t *Transport) dial(ctx context.Context, tcp net.Conn) (*Conn, error) {
-	return t.hello(ctx, tcp, true, func(c *Conn, f follow) error {
-		err := writeControl(tcp, c.wants(&controlMsg{Type: msgHello, Version: wireVersion, Provider: t.provider}, &f))
+func (t *Transport) dial(ctx context.Context, tcp net.Conn, fixed *Settings) (*Conn, error) {
+	return t.hello(ctx, tcp, true, func(c *Conn) error {
+		c.fixed = fixed
+		f := c.follow()
+		c.generation = f.generation
+		err := writeControl(tcp, c.wants(&controlMsg{Type: msgHello, Version: wireVersion, Provider: t.provider, Mirror: fixed}, &f))
 		if err != nil {
 			return err
 		}
@@ -196,7 +204,7 @@ func (t *Transport) dial(ctx context.Context, tcp net.Conn) (*Conn, error) {
 
 // answer is the accepting end's part of a hello.
 func (t *Transport) answer(ctx context.Context, tcp net.Conn) (*Conn, error) {
-	return t.hello(ctx, tcp, false, func(c *Conn, f follow) error {
+	return t.hello(ctx, tcp, false, func(c *Conn) error {
 		m, err := expect(tcp, msgHello)
 		if err != nil {
 			return err
@@ -206,6 +214,9 @@ func (t *Transport) answer(ctx context.Context, tcp net.Conn) (*Conn, error) {
 			return errors.Join(writeControl(tcp, &controlMsg{Type: msgRefuse, Reason: why}),
 				fmt.Errorf("version %d of provider %q: %w", m.Version, m.Provider, errors.ErrUnsupported))
 		}
+		c.fix(m)
+		f := c.follow()
+		c.generation = f.generation
 		if err := c.firstLanes(f, m); err != nil {
 			return errors.Join(writeControl(tcp, &controlMsg{Type: msgRefuse, Reason: err.Error()}), err)
 		}
@@ -224,7 +235,7 @@ func (t *Transport) answer(ctx context.Context, tcp net.Conn) (*Conn, error) {
 }
 
 // hello runs talk on a new connection and starts it, or gives everything back.
-func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk func(*Conn, follow) error) (*Conn, error) {
+func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk func(*Conn) error) (*Conn, error) {
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
@@ -248,9 +259,7 @@ func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk f
 		return nil, err
 	}
 	c := t.newConn(tcp, dialed, gid)
-	f := t.follow()
-	c.generation = f.generation
-	err = talk(c, f)
+	err = talk(c)
 	if !stop() {
 		err = context.Cause(ctx)
 	}

@@ -17,7 +17,7 @@ func (c *Conn) Info() ConnInfo {
 		ID: c.id, Peer: c.peer, Dialed: c.dialed, Epoch: s.epoch, Generation: c.generation,
 		Profile: first.prof.name, Completion: string(first.prof.completion), Hint: f.hint, Origin: f.origin,
 		Eager: int64(first.eagerMax()), Inline: int64(max(first.inlineMax(), 0)),
-		Ordered: !s.layout.unordered, Dual: s.layout.lanes > 1, Bands: s.bands(), Degraded: s.degraded(),
+		Ordered: !s.layout.unordered, Fixed: c.fixed != nil, Dual: s.layout.lanes > 1, Bands: s.bands(), Degraded: s.degraded(),
 		Lanes: []control.Lane{}, Sent: c.sentTraffic.describe(), Received: c.recvTraffic.describe(),
 		Switches: append([]Switch{}, c.switches...),
 	}

@@ -18,7 +18,7 @@ func (k *controller) build(a switchover.Action) switchover.Event {
 		return switchover.Event{Kind: switchover.LaneFailed, Epoch: a.Epoch, Reason: err.Error()}
 	}
 	if a.Act == switchover.MakeLane {
-		k.follows = c.t.follow()
+		k.follows = c.follow()
 		if err := k.makeLanes(a.Epoch, k.incoming); err != nil {
 			return failed(err)
 		}

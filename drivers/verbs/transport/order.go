@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,20 +62,7 @@ func (t *Transport) follow() follow {
 	if s == nil {
 		return f
 	}
-	if s.Completion != nil {
-		f.completion = completion(*s.Completion)
-	}
-	if s.EagerMax != nil {
-		f.eagerMax = *s.EagerMax
-	}
-	f.dual = s.Lanes != nil && *s.Lanes == control.LanesDual
-	f.unordered = s.Ordered != nil && !*s.Ordered
-	if s.DrainTimeoutMS != nil {
-		f.drainTimeout = time.Duration(*s.DrainTimeoutMS) * time.Millisecond
-	}
-	if s.CooldownMS != nil {
-		f.cooldown = time.Duration(*s.CooldownMS) * time.Millisecond
-	}
+	f.apply(s)
 	return f
 }
 
@@ -116,7 +104,7 @@ func (t *Transport) Order(ctx context.Context, o control.Order) (control.Result,
 	}
 	var res control.Result
 	if o.Open {
-		live := t.live()
+		live := slices.DeleteFunc(t.live(), func(c *Conn) bool { return c.fixed != nil })
 		outcomes := make([]control.Outcome, len(live))
 		var wg sync.WaitGroup
 		for i, c := range live {

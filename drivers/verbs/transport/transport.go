@@ -36,6 +36,8 @@ type Options struct {
 	RunDir string
 	// Hint is what the program itself says of its message sizes, in bytes. Nil: nothing.
 	Hint *int64
+	// Mirror lets a dialer of DialFixed say what accepted connections send by.
+	Mirror bool
 	// Logger gets one line at start and one per switch; nil discards.
 	Logger *slog.Logger
 	// CacheDir keeps what was found out about devices by trying; "" is devices/ in a
@@ -67,6 +69,7 @@ type Transport struct {
 	port      uint8
 	mtu       int // bytes, the port's
 	gidIndex  *int
+	mirror    bool // dialers may say what accepted connections send by
 	dev       verbs.Device
 	eng       *engine
 	maxInline int // bytes that the device inlines
@@ -115,7 +118,7 @@ func open(ctx context.Context, o Options, sp soft.Provider) (*Transport, error) 
 
 func openProvider(ctx context.Context, o Options, p verbs.Provider) (*Transport, error) {
 	t := &Transport{
-		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex,
+		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex, mirror: o.Mirror,
 		spins:  p.Name() != "soft",
 		opened: time.Now(), deadTime: deadTime(o.DeadTime), mem: memories{all: map[*Buffer]bool{}},
 		sources: readSources(o), log: o.Logger,
