@@ -41,9 +41,11 @@ func modules(n *node.Node, pid int, maps []procs.Mapping) []Module {
 			mod.Library = l.ID
 		}
 		f, err := n.OpenMapped(pid, m)
-		if err != nil {
+		switch {
+		case errors.Is(err, node.ErrNotObservable):
+		case err != nil:
 			mod.Note = err.Error()
-		} else {
+		default:
 			if mod.Symbol, mod.Note, err = lookUp(f); err != nil {
 				mod.Symbol, mod.Note = symbolUnknown, err.Error()
 			}
