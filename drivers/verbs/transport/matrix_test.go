@@ -290,8 +290,8 @@ func TestCancelDuringSwitch(t *testing.T) {
 	}
 	close(release)
 	<-done
-	buf := make([]byte, 10)
-	exchange(t, ca, cb, []byte("next"), buf)
+	// b may answer the offer yet, before it hears: so its buffer must hold that.
+	exchange(t, ca, cb, []byte("next"), make([]byte, 100_000))
 	eventually(t, "nothing stays open", func() bool {
 		return state(ca, func() int { return ca.outOpen[0] })+state(cb, func() int { return cb.offers + len(cb.goneOffers) }) == 0
 	})
