@@ -178,6 +178,10 @@ func (r Report) writeFaults(p *printer) {
 // writeOutliers says how often a message took far longer than most, and when the
 // senders found their queue full.
 func (r Report) writeOutliers(p *printer) {
+	if len(r.Series) > 1 {
+		r.writeFull(p)
+		return
+	}
 	first := true
 	for _, s := range r.Sizes {
 		var said []string
@@ -197,11 +201,23 @@ func (r Report) writeOutliers(p *printer) {
 			p.printf("\n")
 			first = false
 		}
-		name := param.FormatBytes(s.Size)
-		if len(r.Series) > 1 {
-			name = s.Series + ", " + name
+		p.printf("%s: %s.\n", param.FormatBytes(s.Size), strings.Join(said, "; "))
+	}
+}
+
+// writeFull says of each arm how often its senders found the queue full.
+func (r Report) writeFull(p *printer) {
+	for i, series := range r.Series {
+		full := uint64(0)
+		for _, s := range r.Sizes {
+			if s.Series == series.Name {
+				full += s.FullEvents
+			}
 		}
-		p.printf("%s: %s.\n", name, strings.Join(said, "; "))
+		if i == 0 {
+			p.printf("\n")
+		}
+		p.printf("%s: the send queue was full %d times.\n", series.Name, full)
 	}
 }
 

@@ -99,8 +99,9 @@ type Guard struct {
 
 // Kinds of a Size's measurement.
 const (
-	RoundTrip = "round_trip" // from before the send until after the receipt of the answer
-	Stream    = "stream"     // one way, as many under way as the connection takes
+	RoundTrip  = "round_trip" // from before the send until after the receipt of the answer
+	Stream     = "stream"     // one way, as many under way as the connection takes
+	Completion = "completion" // from the post of a message to its completion, on live connections
 )
 
 // A Node is the identity of the machine.

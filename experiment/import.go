@@ -143,7 +143,7 @@ func (e Experiment) check() error {
 
 func (z Size) check(series map[string]bool) error {
 	switch {
-	case z.Kind != RoundTrip && z.Kind != Stream:
+	case z.Kind != RoundTrip && z.Kind != Stream && z.Kind != Completion:
 		return fmt.Errorf("kind %.20q", z.Kind)
 	case !series[z.Series]:
 		return fmt.Errorf("series %.40q is not declared", z.Series)

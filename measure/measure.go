@@ -135,3 +135,12 @@ func (h *Histogram) Reset() {
 	h.max = 0
 	h.h.Reset()
 }
+
+// RecordN counts n samples of d, as Record does.
+func (h *Histogram) RecordN(d time.Duration, n int64) {
+	if n <= 0 {
+		return
+	}
+	h.max = max(h.max, d)
+	_ = h.h.RecordValues(min(max(int64(d), 0), highest), n)
+}

@@ -46,6 +46,9 @@ is refused, that workload's changes are rolled back. Without an argument the
 directory's *.hcl files are the spec. A plan saved by plan --out is refused when
 something that it depends on has moved since.
 
+The guards of what was changed are measured then: a breach rolls the workload back,
+and one that could not be measured ends with 1.
+
 Exit codes: 0 done or nothing to do, 1 error, 4 rolled back, 5 a rollback that
 could not finish.`,
 		Example: `  rdmatune apply node.hcl
@@ -194,6 +197,7 @@ func confirm(ctx context.Context, kind experiment.Kind) error {
 // carryOut runs the plan and says how it went.
 func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind experiment.Kind, a applyFlags) (err error) {
 	r := &apply.Runner{Drivers: s.drivers, StateDir: s.node.StateDir(), Experiment: s.describe(kind, p), Switches: s.switches}
+	r.Measure = (&meter{s, p.facts}).measure
 	if !p.plan.Empty() {
 		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {
 			err = fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
@@ -315,6 +319,10 @@ func progress(e apply.Event) {
 		printf(os.Stdout, "[%d/%d] %s: %s: %s\n", e.Done, e.Total, e.Address, e.Step, strings.TrimPrefix(e.Detail, string(e.Step)+": "))
 	case apply.Failed:
 		printf(os.Stderr, "[%d/%d] %s: failed: %s\n", e.Done, e.Total, e.Address, e.Detail)
+	case apply.Measuring:
+		printf(os.Stdout, "%s: measuring (%s) ...\n", e.Address, e.Detail)
+	case apply.Measured:
+		printf(os.Stdout, "%s: %s (%s)\n", e.Address, e.Detail, e.Took.Round(time.Millisecond))
 	case apply.RollingBack:
 		printf(os.Stderr, "%s: rolling back: %s\n", e.Address, e.Detail)
 	}
@@ -327,6 +335,14 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 	}
 	for _, err := range r.Failures {
 		printf(os.Stderr, "\nError: %v\n", err)
+	}
+	for _, g := range r.Guards {
+		switch g.Verdict {
+		case experiment.GuardBreached:
+			printf(os.Stderr, "\nBreached: guard %q of %s: %s\n", g.Name, g.Workload, g.Text)
+		case experiment.GuardNotMeasured:
+			printf(os.Stderr, "\nError: guard %q of %s was not measured: %s\n", g.Name, g.Workload, g.Text)
+		}
 	}
 	for _, w := range r.RolledBack {
 		if len(r.Unrestored) == 0 {
@@ -383,6 +399,7 @@ func writeResult(r apply.Result, p *plan.Plan, id string, fatal error) error {
 		"format_version": plan.FormatVersion, "summary": p.Summary(), "done": r.Done, "applied": r.Done.Change + r.Done.Replace + r.Done.Restore,
 		"pending": append([]plan.Note{}, append(p.Pending, r.Pending...)...), "skipped": append([]plan.Note{}, r.Skipped...),
 		"failures": texts(r.Failures), "rolled_back": append([]string{}, r.RolledBack...), "unrestored": texts(r.Unrestored),
+		"guards":      append([]experiment.Guard{}, r.Guards...),
 		"interrupted": r.Interrupted, "exit_code": code, "experiment": nil,
 	}
 	if !p.Empty() {

@@ -101,7 +101,7 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 		return nil, errors.Join(err, s.close())
 	}
 	var names []string
-	found, software := false, false
+	found := false
 	for _, r := range x.facts.RDMA {
 		names = append(names, r.Name)
 		if x.device == "" && (x.simulated || r.Name == "soft0") {
@@ -109,7 +109,6 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 		}
 		if r.Name == x.device {
 			found = true
-			software = r.Driver != nil && slices.Contains(softwareDrivers, *r.Driver)
 		}
 	}
 	if !found {
@@ -120,14 +119,27 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 		return nil, errors.Join(err, s.close())
 	}
 	x.transport, err = transport.Open(ctx, transport.Options{
-		Device: x.device, Soft: x.simulated, Workload: b.workload, RunDir: s.node.RunDir(),
+		Device: x.device, Soft: x.simulated, Workload: b.workload, RunDir: s.node.RunDir(), Mirror: true,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	x.simulated = x.simulated || software
+	x.simulated = simulated(s.node, x.facts, x.device)
 	return x, nil
+}
+
+// simulated reports whether what is measured on a device says nothing of a NIC.
+func simulated(n *node.Node, facts *node.Facts, device string) bool {
+	if n.Kind() != node.Local {
+		return true
+	}
+	for _, r := range facts.RDMA {
+		if r.Name == device {
+			return r.Driver != nil && slices.Contains(softwareDrivers, *r.Driver)
+		}
+	}
+	return false
 }
 
 func (x *bencher) close() error { return errors.Join(x.transport.Close(), x.session.close()) }

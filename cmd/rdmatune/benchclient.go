@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmatune/rdmatune/bench"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/transport"
 	"github.com/rdmatune/rdmatune/param"
 )
@@ -25,6 +26,7 @@ type clientFlags struct {
 	mix         string
 	mode        string
 	hints       string
+	lanes       string
 	duration    string
 	count       int
 	warmup      int
@@ -43,6 +45,7 @@ func (c *clientFlags) register(cmd *cobra.Command) {
 	f.StringVar(&c.mix, "mix", "", "round trips of mixed `sizes` by weight, such as 4KiB=95,1MiB=5")
 	f.StringVar(&c.mode, "mode", "round-trip", "`kind` of traffic: round-trip, stream (bandwidth, one way) or both-ways")
 	f.StringVar(&c.hints, "hints", "", "measure side by side with these `hints`, such as none,0,8KiB, each on connections of its own")
+	f.StringVar(&c.lanes, "lanes", "single", "`lanes` of the connections of --hints: single or dual")
 	f.StringVar(&c.duration, "duration", "", "measure for this `time`, shared by sizes and hints")
 	f.IntVar(&c.count, "count", 0, "measure this `number` of messages of each size and hint (default 1000, unless --duration is given)")
 	f.IntVar(&c.warmup, "warmup", bench.DefaultWarmup, "messages after each change of size that are checked but not timed; 0 measures cold")
@@ -80,6 +83,10 @@ func (b *benchFlags) options(x *bencher) (bench.Options, error) {
 		return out, fmt.Errorf("--rounds %d: it must not be negative", b.rounds)
 	case b.connections < 1 || b.connections > maxConnections:
 		return out, fmt.Errorf("--connections %d: it must be 1 to %d", b.connections, maxConnections)
+	case b.lanes != control.LanesSingle && b.lanes != control.LanesDual:
+		return out, fmt.Errorf("--lanes %q: it must be single or dual", b.lanes)
+	case b.lanes == control.LanesDual && b.hints == "":
+		return out, errors.New("--lanes is about the connections of --hints: without them the workload's settings decide")
 	case b.mix != "" && (b.sized || out.Mode != bench.RoundTrips):
 		return out, errors.New("--mix is about round trips of its own sizes: neither --sizes nor another --mode goes with it")
 	}
@@ -268,6 +275,14 @@ func newBenchLoop(o *options) *cobra.Command {
 	return cmd
 }
 
+// lanesSetting is the lanes of a connection with hint h; without one there is but one.
+func (c *clientFlags) lanesSetting(h *int64) *string {
+	if h == nil || *h == 0 || c.lanes == control.LanesSingle {
+		return nil
+	}
+	return &c.lanes
+}
+
 // dialArms connects to addr for every hint; without any, as the workload says.
 func (x *bencher) dialArms(ctx context.Context, addr string, b *benchFlags) ([]bench.Arm, error) {
 	hints, err := parseHints(b.hints)
@@ -282,12 +297,11 @@ func (x *bencher) dialArms(ctx context.Context, addr string, b *benchFlags) ([]b
 		hints = []*int64{nil}
 	} else {
 		dial = func(ctx context.Context, h *int64) (*transport.Conn, error) {
-			return nil, errors.ErrUnsupported
+			return x.transport.DialFixed(ctx, addr, transport.Settings{Size: h, Lanes: b.lanesSetting(h)})
 		}
 	}
 	var arms []bench.Arm
 	for _, h := range hints {
-		arm := bench.Arm{}
 		var conns []*transport.Conn
 		for range b.connections {
 			c, err := dial(ctx, h)
@@ -296,18 +310,28 @@ func (x *bencher) dialArms(ctx context.Context, addr string, b *benchFlags) ([]b
 			}
 			conns = append(conns, c)
 			x.conns = append(x.conns, c)
-			arm.Conns = append(arm.Conns, c)
 		}
-		info := conns[0].Info()
-		arm.Hint, arm.Profile = info.Hint, profileOf(info)
+		name := ""
 		if b.hints != "" {
-			arm.Name = hintName(h)
+			name = hintName(h)
 		}
-		arm.Tier = func(size int64) string { return tierOf(info, size) }
-		arm.Counters = func() bench.Counters { return countersOf(conns) }
-		arms = append(arms, arm)
+		arms = append(arms, connArm(name, conns))
 	}
 	return arms, nil
+}
+
+// connArm makes an arm of connections of one profile.
+func connArm(name string, conns []*transport.Conn) bench.Arm {
+	info := conns[0].Info()
+	a := bench.Arm{
+		Name: name, Hint: info.Hint, Profile: profileOf(info),
+		Tier:     func(size int64) string { return tierOf(info, size) },
+		Counters: func() bench.Counters { return countersOf(conns) },
+	}
+	for _, c := range conns {
+		a.Conns = append(a.Conns, c)
+	}
+	return a
 }
 
 // countersOf adds up what the queues of connections went through.

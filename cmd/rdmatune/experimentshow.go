@@ -83,7 +83,7 @@ func writeExperiment(e experiment.Experiment) error {
 
 // writeSizes writes what was measured of each kind.
 func writeSizes(w io.Writer, e experiment.Experiment) {
-	for _, kind := range []string{experiment.RoundTrip, experiment.Stream} {
+	for _, kind := range []string{experiment.RoundTrip, experiment.Completion, experiment.Stream} {
 		head := false
 		for _, s := range e.Sizes {
 			if s.Kind != kind {
@@ -94,7 +94,8 @@ func writeSizes(w io.Writer, e experiment.Experiment) {
 				if kind == experiment.Stream {
 					printf(w, "\nSTREAM\tSERIES\tTIER\tN\tBANDWIDTH\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\n")
 				} else {
-					printf(w, "\nROUND TRIP\tSERIES\tTIER\tN\tP50\tP99\tP99.9\tMAX\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\n")
+					printf(w, "\n%s\tSERIES\tTIER\tN\tP50\tP99\tP99.9\tMAX\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\n",
+						strings.ToUpper(strings.ReplaceAll(kind, "_", " ")))
 				}
 			}
 			series, tier := cmp.Or(s.Series, "-"), cmp.Or(s.Tier, "-")
