@@ -1,8 +1,14 @@
 package transport
 
 import (
+	"errors"
+	"net"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
 func TestDeadTime(t *testing.T) {
@@ -22,6 +28,24 @@ func TestDeadTime(t *testing.T) {
 		}
 		if tries := (retryCount + 1) * 4096 * time.Nanosecond << timeoutExp(got); 4*tries > got {
 			t.Errorf("%v: a queue pair tries for up to %v", got, 4*tries)
+		}
+	}
+}
+
+// TestKeepAlive reads back what finds a dead peer on an idle channel and on a busy one.
+func TestKeepAlive(t *testing.T) {
+	a := openSoft(t, Options{DeadTime: 4 * time.Second}, soft.Provider{})
+	ca, _ := connect(t, a, a)
+	raw, err := ca.tcp.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[int]int{unix.TCP_USER_TIMEOUT: 4000, unix.TCP_KEEPIDLE: 2, unix.TCP_KEEPINTVL: 1} {
+		got := 0
+		var gerr error
+		err := raw.Control(func(fd uintptr) { got, gerr = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, name) })
+		if err = errors.Join(err, gerr); err != nil || got != want {
+			t.Errorf("socket option %d is %d, want %d: %v", name, got, want, err)
 		}
 	}
 }
