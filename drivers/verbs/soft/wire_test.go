@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,61 +50,104 @@ func FuzzRemoteWrite(f *testing.F) {
 	})
 }
 
+// arenaAt is where the region of a receiver starts in its arena, arenaKey its key.
+const (
+	arenaAt  = 1000
+	arenaKey = 7
+)
+
+// newReceiver is a queue pair with two receives of 32 bytes in a region of 64 that
+// peers may write to, which lies in an arena that is to stay clean.
+func newReceiver() (q *qp, arena []byte) {
+	arena = make([]byte, 4096)
+	d := &device{name: "soft0", events: verbs.NewEventQueue()}
+	p := &pd{dev: d, mrs: map[uint32]*mr{}}
+	m := &mr{pd: p, key: arenaKey, buf: arena[arenaAt : arenaAt+64], access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}
+	p.mrs[arenaKey] = m
+	cq := &cq{dev: d, ring: make([]verbs.WC, 7)}
+	q = &qp{
+		dev: d, pd: p, num: 5, sendCQ: cq, recvCQ: cq, state: verbs.QPRTS,
+		failed: make(chan struct{}), reaped: make(chan struct{}),
+		rq: []verbs.RecvWR{{ID: 1, Buf: m.buf[:32], LKey: arenaKey}, {ID: 2, Buf: m.buf[32:], LKey: arenaKey}}, rtail: 2,
+	}
+	q.sendCond.L, q.recvCond.L = &q.mu, &q.mu
+	return q, arena
+}
+
+// hear lets a peer say in, hang up, and waits until the queue pair has failed.
+func (q *qp) hear(in []byte) {
+	here, there := net.Pipe()
+	q.in = here
+	q.workers.Go(func() { q.read(here) })
+	go io.Copy(io.Discard, there) // acknowledgements
+	there.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	there.Write(in) // the reader may hang up in the middle
+	there.Close()
+	q.workers.Wait()
+	q.Fail()
+	<-q.reaped
+}
+
+func (f frame) bytes() []byte {
+	var b [frameLen]byte
+	f.put(&b)
+	return b[:]
+}
+
+func (w remoteWrite) bytes() []byte {
+	var b [remoteWriteLen]byte
+	w.put(&b)
+	return b[:]
+}
+
 // FuzzStream lets a peer say anything on a data connection: it may fill what was
 // posted and write where it may, and nothing else.
 func FuzzStream(f *testing.F) {
-	const at, key = 1000, 7 // where the region starts in the arena, and its key
-	stream := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
-	head := func(fr frame) []byte {
-		var b [frameLen]byte
-		fr.put(&b)
-		return b[:]
-	}
 	// Addresses in the corpus count from the region's start; the test adds it.
-	place := func(addr uint64, rkey uint32) []byte {
-		var b [remoteWriteLen]byte
-		remoteWrite{addr, rkey}.put(&b)
-		return b[:]
+	write := func(n uint32, to remoteWrite, data int) []byte {
+		return slices.Concat(frame{frameWrite, 0, 0, n}.bytes(), to.bytes(), bytes.Repeat([]byte{1}, data))
 	}
-	f.Add(stream(head(frame{frameData, 0, 0, 4}), []byte("abcd"), head(frame{frameData, 1, 1, 0})))
-	f.Add(stream(head(frame{frameWrite, 0, 0, 4}), place(0, key), []byte("abcd"), head(frame{frameWrite, 0, 1, 0}), place(5, 5)))
-	f.Add(stream(head(frame{frameWrite, 0, 0, 64}), place(0, key), bytes.Repeat([]byte{1}, 64)))
-	f.Add(stream(head(frame{frameWrite, 0, 0, 65}), place(0, key), bytes.Repeat([]byte{1}, 65)))
-	f.Add(stream(head(frame{frameWrite, 0, 0, 4}), place(1<<64-2, key), []byte("abcd")))
-	f.Add(stream(head(frame{frameData, 0, 0, 100}), bytes.Repeat([]byte{1}, 100)))
+	f.Add(slices.Concat(frame{frameData, 0, 0, 4}.bytes(), []byte("abcd"), frame{frameData, 1, 1, 0}.bytes()))
+	f.Add(slices.Concat(write(4, remoteWrite{0, arenaKey}, 4), frame{frameWrite, 0, 1, 0}.bytes(), remoteWrite{5, 5}.bytes()))
+	f.Add(write(64, remoteWrite{0, arenaKey}, 64))
+	f.Add(write(65, remoteWrite{0, arenaKey}, 65))
+	f.Add(write(4, remoteWrite{1<<64 - 2, arenaKey}, 4))
+	f.Add(slices.Concat(frame{frameData, 0, 0, 100}.bytes(), make([]byte, 100)))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		arena := make([]byte, 4096)
-		d := &device{name: "soft0", events: verbs.NewEventQueue()}
-		p := &pd{dev: d, mrs: map[uint32]*mr{}}
-		m := &mr{pd: p, key: key, buf: arena[at : at+64], access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}
-		p.mrs[key] = m
-		cq := &cq{dev: d, ring: make([]verbs.WC, 7)}
-		q := &qp{
-			dev: d, pd: p, sendCQ: cq, recvCQ: cq, state: verbs.QPRTS, failed: make(chan struct{}), reaped: make(chan struct{}),
-			rq: []verbs.RecvWR{{ID: 1, Buf: m.buf[:32], LKey: key}, {ID: 2, Buf: m.buf[32:], LKey: key}}, rtail: 2,
-		}
-		q.sendCond.L, q.recvCond.L = &q.mu, &q.mu
+		q, arena := newReceiver()
 		// The first write's address becomes one near the region.
 		if len(in) >= frameLen+8 && in[0] == frameWrite {
 			in = bytes.Clone(in)
 			addr := binary.BigEndian.Uint64(in[frameLen:])
-			binary.BigEndian.PutUint64(in[frameLen:], addr+m.Addr())
+			binary.BigEndian.PutUint64(in[frameLen:], addr+address(arena)+arenaAt)
 		}
-		here, there := net.Pipe()
-		q.in = here
-		q.workers.Go(func() { q.read(here) })
-		go io.Copy(io.Discard, there) // acknowledgements
-		there.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		there.Write(in) // the reader may hang up in the middle
-		there.Close()
-		q.Fail()
-		<-q.reaped
+		q.hear(in)
 		for i, b := range arena {
-			if b != 0 && (i < at || i >= at+64) {
-				t.Fatalf("byte %d was written, the region is %d to %d", i, at, at+64)
+			if b != 0 && (i < arenaAt || i >= arenaAt+64) {
+				t.Fatalf("byte %d was written, the region is %d to %d", i, arenaAt, arenaAt+64)
 			}
 		}
 	})
+}
+
+// TestAccessEvent: the device says that a peer wrote where it may not.
+func TestAccessEvent(t *testing.T) {
+	q, arena := newReceiver()
+	to := address(arena) + arenaAt
+	q.hear(slices.Concat(
+		frame{frameWrite, 0, 0, 4}.bytes(), remoteWrite{to + 60, arenaKey}.bytes(), []byte("good"),
+		frame{frameWrite, 0, 1, 4}.bytes(), remoteWrite{to + 61, arenaKey}.bytes(), []byte("evil")))
+	if !bytes.Equal(arena[arenaAt+60:arenaAt+64], []byte("good")) || bytes.Contains(arena, []byte("evil")) {
+		t.Errorf("the region ends with %q", arena[arenaAt+56:arenaAt+68])
+	}
+	select {
+	case e := <-q.dev.events:
+		if e != (verbs.Event{Kind: verbs.EventQPAccess, QPN: q.num}) {
+			t.Errorf("event: %s", e)
+		}
+	default:
+		t.Error("no event")
+	}
 }
 
 func FuzzGreeting(f *testing.F) {
@@ -129,6 +173,12 @@ func TestOverflow(t *testing.T) {
 	}
 	if n, err := q.Poll(wc[:]); n != 0 || err == nil {
 		t.Errorf("poll after the overflow: %d, %v", n, err)
+	}
+	if q.push(verbs.WC{}, false) {
+		t.Error("a queue that overflowed took a completion")
+	}
+	if n := len(q.dev.events); n != 1 {
+		t.Errorf("%d events of one overflow", n)
 	}
 }
 
