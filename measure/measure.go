@@ -144,3 +144,12 @@ func (h *Histogram) RecordN(d time.Duration, n int64) {
 	h.max = max(h.max, d)
 	_ = h.h.RecordValues(min(max(int64(d), 0), highest), n)
 }
+
+// Mean returns the mean of the samples and its standard error, 0 when there are none.
+func (h *Histogram) Mean() (mean, standardError time.Duration) {
+	n := h.N()
+	if n == 0 {
+		return 0, 0
+	}
+	return time.Duration(h.h.Mean()), time.Duration(h.h.StdDev() / math.Sqrt(float64(n)))
+}

@@ -104,17 +104,24 @@ var rateUnits = map[string]float64{
 	"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "Mbit": 1e6 / 8, "Gbit": 1e9 / 8,
 }
 
-// bandwidth is a string with a unit; the canonical value is bytes per second.
-func bandwidth(v cty.Value) (cty.Value, string, error) {
-	if v.Type() == cty.String {
-		if m := rate.FindStringSubmatch(v.AsString()); m != nil {
-			n, err := strconv.ParseInt(m[1], 10, 64)
-			if total := float64(n) * rateUnits[m[2]]; err == nil && total >= 1 && total < 1e15 {
-				return cty.NumberIntVal(int64(total)), "", nil
-			}
+// ParseBandwidth parses a whole number with a unit and returns bytes per second.
+func ParseBandwidth(s string) (int64, error) {
+	if m := rate.FindStringSubmatch(s); m != nil {
+		n, err := strconv.ParseInt(m[1], 10, 64)
+		if total := float64(n) * rateUnits[m[2]]; err == nil && total >= 1 && total < 1e15 {
+			return int64(total), nil
 		}
 	}
-	return v, "", fmt.Errorf("a bandwidth such as \"800MiB/s\" or \"90Gbit/s\" is required, found %s", describe(v))
+	return 0, fmt.Errorf("a bandwidth such as \"800MiB/s\" or \"90Gbit/s\" is required, found %.60q", s)
+}
+
+// bandwidth is a string with a unit; the canonical value is bytes per second.
+func bandwidth(v cty.Value) (cty.Value, string, error) {
+	if v.Type() != cty.String {
+		return v, "", fmt.Errorf("a bandwidth such as \"800MiB/s\" or \"90Gbit/s\" is required, found %s", describe(v))
+	}
+	n, err := ParseBandwidth(v.AsString())
+	return cty.NumberIntVal(n), "", err
 }
 
 // peer is a host and a port.

@@ -1,0 +1,351 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/rdmatune/rdmatune/bench"
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/tune"
+)
+
+// tuneFlags are the flags of tune.
+type tuneFlags struct {
+	specFlags
+	peer      string
+	hints     string
+	lanes     bool
+	mix       string
+	objective string
+	floor     string
+	count     int
+	write     bool
+	asJSON    bool
+}
+
+func newTune(o *options) *cobra.Command {
+	f := &tuneFlags{}
+	cmd := &cobra.Command{
+		Use:   "tune WORKLOAD [FILE or DIRECTORY]",
+		Short: "Find the hint that serves a workload best, by measuring",
+		Long: `Measure candidates for a workload's hint side by side on its device, each on a
+connection of its own to a bench serve, with the workload's own message sizes: those
+that its live connections have counted, or --mix. Hint 0 is always among the
+candidates, and is proposed unless another is shown to be better.
+
+The objective is the mean latency of all messages, or a quantile at one size
+(p99@8B). With --bandwidth-min, candidates whose largest messages stay below it are
+out. --write puts the proposal into the spec, which keeps its comments and format;
+apply then makes it so.`,
+		Example: `  rdmatune tune allreduce --peer 10.9.0.1:7471
+  rdmatune tune 'allreduce["0"]' --peer 10.9.0.1:7471 --objective p99@8B --lanes
+  rdmatune tune storage node.hcl --peer 10.9.0.1:7471 --mix 4KiB=95,1MiB=5 --bandwidth-min 80Gbit/s --write`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.tune(cmd, args, f) },
+	}
+	f.specFlags.register(cmd)
+	cmd.Flags().StringVar(&f.peer, "peer", "", "`host:port` where rdmatune bench serve answers (needed)")
+	cmd.Flags().StringVar(&f.hints, "hints", "", "`candidates` such as 4KiB,16KiB (default: sizes that cover much of the messages)")
+	cmd.Flags().BoolVar(&f.lanes, "lanes", false, "try each candidate with two lanes as well")
+	cmd.Flags().StringVar(&f.mix, "mix", "", "message `sizes` by weight, such as 4KiB=95,1MiB=5 (default: of the live connections)")
+	cmd.Flags().StringVar(&f.objective, "objective", "mean", "what is to be small: `mean`, or p50@SIZE, p99@SIZE")
+	cmd.Flags().StringVar(&f.floor, "bandwidth-min", "", "least `bandwidth` of the largest messages, such as 80Gbit/s")
+	cmd.Flags().IntVar(&f.count, "count", 5000, "`messages` that are timed for each candidate")
+	cmd.Flags().BoolVar(&f.write, "write", false, "write the proposal into the spec")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+func (o *options) tune(cmd *cobra.Command, args []string, f *tuneFlags) (err error) {
+	if f.peer == "" {
+		return errors.New("--peer is needed: start rdmatune bench serve on another node and name it here")
+	}
+	objective, err := tune.ParseObjective(f.objective)
+	if err != nil {
+		return fmt.Errorf("--objective: %w", err)
+	}
+	floor := int64(0)
+	if f.floor != "" {
+		if floor, err = spec.ParseBandwidth(f.floor); err != nil {
+			return fmt.Errorf("--bandwidth-min: %w", err)
+		}
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	s, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	sp, _, err := o.load(args[1:], f.specFlags, f.asJSON)
+	if err != nil {
+		return err
+	}
+	facts, err := s.node.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	resolved, diags := sp.Resolve(facts)
+	if diags.HasErrors() {
+		return diags
+	}
+	at := slices.IndexFunc(resolved.Workloads, func(w spec.Workload) bool { return w.Address == args[0] })
+	if at < 0 {
+		var have []string
+		for _, w := range resolved.Workloads {
+			have = append(have, w.Address)
+		}
+		return fmt.Errorf("the spec has no workload %q; it has %s", args[0], strings.Join(have, ", "))
+	}
+	w := resolved.Workloads[at]
+	if w.Device == "" {
+		return fmt.Errorf("the workload %s has no device to measure on", w.Address)
+	}
+	mix, source, err := tuneMix(ctx, s, w.Address, f.mix)
+	if err != nil {
+		return err
+	}
+	candidates, err := tuneCandidates(f, mix)
+	if err != nil {
+		return err
+	}
+	printf(os.Stderr, "Measuring %d candidates on %s against %s, with %s.\n", len(candidates), w.Device, f.peer, source)
+	res, e, err := o.tryCandidates(ctx, s, w, f, mix, candidates, objective, floor)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		if err := writeJSON(struct {
+			FormatVersion string `json:"format_version"`
+			Workload      string `json:"workload"`
+			Sizes         string `json:"sizes_from"`
+			Experiment    string `json:"experiment"`
+			tune.Result
+		}{tune.FormatVersion, w.Address, source, e, res}); err != nil {
+			return err
+		}
+	} else if err := writeTuning(res, e); err != nil {
+		return err
+	}
+	if f.write {
+		return writeHint(sp, w, res)
+	}
+	return nil
+}
+
+// tuneMix is the workload's message sizes and where they are from.
+func tuneMix(ctx context.Context, s *session, workload, flag string) (tune.Mix, string, error) {
+	if flag != "" {
+		sizes, weights, err := parseMix(flag)
+		return tune.Mix{Sizes: sizes, Weights: weights}, "the sizes given", err
+	}
+	list, err := control.List(ctx, s.node.RunDir())
+	if err != nil {
+		return tune.Mix{}, "", err
+	}
+	bins := map[int64]uint64{}
+	total := uint64(0)
+	for _, p := range list {
+		if p.Workload != workload {
+			continue
+		}
+		for _, c := range p.Conns {
+			for _, b := range c.Sent.Sizes {
+				bins[b.From] += b.Count
+				total += b.Count
+			}
+		}
+	}
+	if total == 0 {
+		return tune.Mix{}, "", fmt.Errorf("no live connection of the workload %s has sent a message that tells its sizes; give them with --mix", workload)
+	}
+	return tune.MixOf(bins), fmt.Sprintf("the sizes of %d messages of its live connections", total), nil
+}
+
+// tuneCandidates are hint 0 and what else is to be tried.
+func tuneCandidates(f *tuneFlags, mix tune.Mix) ([]tune.Candidate, error) {
+	hints := mix.Hints()
+	if f.hints != "" {
+		list, err := parseHints(f.hints)
+		if err != nil {
+			return nil, err
+		}
+		hints = nil
+		for _, h := range list {
+			if h == nil {
+				return nil, errors.New(`--hints: "none" is no candidate: a hint is to be found`)
+			}
+			if *h > 0 {
+				hints = append(hints, *h)
+			}
+		}
+	}
+	out := []tune.Candidate{{Lanes: control.LanesSingle}}
+	for _, h := range hints {
+		out = append(out, tune.Candidate{Hint: h, Lanes: control.LanesSingle})
+		if f.lanes {
+			out = append(out, tune.Candidate{Hint: h, Lanes: control.LanesDual})
+		}
+	}
+	if len(out) > maxConnections {
+		return nil, fmt.Errorf("%d candidates are more than the %d clients of a bench serve; name fewer with --hints", len(out), maxConnections)
+	}
+	return out, nil
+}
+
+// tryCandidates measures, judges and records.
+func (o *options) tryCandidates(ctx context.Context, s *session, w spec.Workload, f *tuneFlags, mix tune.Mix, candidates []tune.Candidate, objective tune.Objective, floor int64) (tune.Result, string, error) {
+	facts, err := s.node.Facts(ctx)
+	if err != nil {
+		return tune.Result{}, "", err
+	}
+	m := &meter{s, facts}
+	var arms []arm
+	for _, c := range candidates {
+		a := arm{name: c.String(), settings: control.Settings{Size: &c.Hint}}
+		if c.Hint > 0 {
+			a.settings.Lanes = &c.Lanes
+		}
+		arms = append(arms, a)
+	}
+	began := time.Now()
+	before := s.node.Activity(facts, w.Device)
+	common := bench.Options{Workload: w.Address, Device: w.Device, Stall: guardStall}
+	if o.colorOn(os.Stderr) {
+		common.Progress = benchProgress(common)
+	}
+	mixed := common
+	mixed.Sizes, mixed.Weights, mixed.Mode, mixed.Count = mix.Sizes, mix.Weights, bench.Mixed, f.count
+	latency, err := m.against(ctx, w.Device, f.peer, arms, mixed)
+	if err != nil {
+		return tune.Result{}, "", err
+	}
+	var bandwidth *bench.Report
+	if floor > 0 {
+		stream := common
+		stream.Sizes, stream.Mode, stream.Count = []int64{slices.Max(mix.Sizes)}, bench.Streams, 500
+		r, err := m.against(ctx, w.Device, f.peer, arms, stream)
+		if err != nil {
+			return tune.Result{}, "", err
+		}
+		bandwidth = &r
+	}
+	res, err := tune.Judge(candidates, latency, bandwidth, mix, objective, floor)
+	if err != nil {
+		return res, "", err
+	}
+	id, err := s.recordTuning(context.WithoutCancel(ctx), m, w, latency, bandwidth, began, s.node.Observed(facts, w.Device, before), res)
+	return res, id, err
+}
+
+// recordTuning writes all tries as one experiment.
+func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, latency bench.Report, bandwidth *bench.Report, began time.Time, observed map[string]string, res tune.Result) (string, error) {
+	db, err := experiment.Open(ctx, s.node.StateDir())
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	e := experiment.Experiment{
+		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: w.Address, Status: experiment.Done,
+		Duration: time.Since(began), Node: s.identity(m.facts, w.Device), Device: w.Device, Simulated: latency.Simulated, Version: spec.Version,
+		Detail: experiment.Detail{Explain: s.node.Explain(m.facts, w.Device), Observed: observed, Notes: append(latency.Notes(), "tune: "+res.Why)},
+	}
+	for _, x := range latency.Series {
+		e.Series = append(e.Series, experiment.Series{Name: x.Name, Hint: x.Hint, Profile: x.Profile})
+	}
+	reports := []bench.Report{latency}
+	if bandwidth != nil {
+		reports = append(reports, *bandwidth)
+	}
+	for _, r := range reports {
+		for _, z := range r.Sizes {
+			size, err := recorded(r, z)
+			if err != nil {
+				return "", err
+			}
+			e.Sizes = append(e.Sizes, size)
+		}
+	}
+	return e.ID, db.Finish(ctx, e)
+}
+
+// writeTuning shows the tries and the proposal.
+func writeTuning(res tune.Result, id string) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	printf(w, "CANDIDATE\t%s\tBESIDE HINT 0\tBANDWIDTH\t\n", strings.ToUpper(res.Objective))
+	for i, t := range res.Tries {
+		beside, bandwidth, remark := "-", "-", t.Out
+		if i > 0 {
+			beside = fmt.Sprintf("%+.1f %%", 100*t.By)
+			if !t.Shown {
+				beside += ", no difference shown"
+			}
+		}
+		if t.Bandwidth > 0 {
+			bandwidth = mebibytes(t.Bandwidth)
+		}
+		if i == res.Best {
+			remark = "<- proposed"
+		}
+		printf(w, "%s\t%s us\t%s\t%s\t%s\n", t.Candidate, strconv.FormatFloat(float64(t.Value)/1e3, 'f', 1, 64), beside, bandwidth, remark)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	printf(os.Stdout, "\n%s\n\nExperiment %s.\n", res.Why, id)
+	return nil
+}
+
+// writeHint puts the proposal into the spec's file, which is replaced whole.
+func writeHint(sp *spec.Spec, w spec.Workload, res tune.Result) error {
+	name, _, instance := strings.Cut(w.Address, "[")
+	best := res.Tries[res.Best].Candidate
+	lanes := ""
+	if best.Hint > 0 {
+		lanes = best.Lanes
+	}
+	e, err := sp.SetHint(name, best.Hint, lanes)
+	if errors.Is(err, spec.ErrSame) {
+		printf(os.Stderr, "%s says so already.\n", e.File)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	path, err := filepath.EvalSymlinks(e.File)
+	if err != nil {
+		return err
+	}
+	now, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if string(now) != string(e.Old) {
+		return fmt.Errorf("%s has changed since it was read: nothing is written", e.File)
+	}
+	if err := renameio.WriteFile(path, e.New, 0o644, renameio.WithExistingPermissions()); err != nil {
+		return err
+	}
+	was := e.Was
+	if was == "" {
+		was = "not written"
+	}
+	printf(os.Stderr, "%s: size = %s (was %s). rdmatune apply makes it so.\n", e.File, e.Is, was)
+	if instance {
+		printf(os.Stderr, "The block stands for every instance of %s: all have this hint now.\n", name)
+	}
+	return nil
+}
