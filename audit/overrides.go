@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// An override is a module that gives a variable a value by itself.
+// An override is a module that gives a variable a value by itself, below the
+// environment and above files.
 type override struct {
 	name     string   // of the module
 	modules  []string // globs of its file names
 	variable string
 	value    string
-	aboveEnv bool // else below the environment and above files
 	why      string
 }
 

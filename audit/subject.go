@@ -209,14 +209,9 @@ func (s *subject) candidates(l *Library, v *Variable, files []source) []Candidat
 		if o.variable != v.Name || !s.loaded(o) {
 			continue
 		}
-		at := len(out) // below all
-		if !o.aboveEnv {
-			at = slices.IndexFunc(out, func(c Candidate) bool { return strings.Contains(c.Origin, "file ") })
-		} else {
-			at = 0
-		}
+		at := slices.IndexFunc(out, func(c Candidate) bool { return strings.Contains(c.Origin, "file ") })
 		if at < 0 {
-			at = len(out)
+			at = len(out) // below all
 		}
 		out = slices.Insert(out, at, Candidate{Origin: "set by " + o.name, Text: o.value, Parsed: v.Read(o.value), Why: o.why})
 	}

@@ -60,8 +60,11 @@ func (e *examiner) gpuAlone(address string, driver []Evidence) {
 }
 
 func (e *examiner) gpuError() string {
-	if e.GPUErr != nil {
+	switch {
+	case e.GPUErr != nil:
 		return "(" + e.GPUErr.Error() + ")"
+	case e.Node.Kind() != node.Local:
+		return "(not asked: the node is not this machine)"
 	}
 	return "(this GPU is not among those that the driver lists)"
 }
@@ -147,7 +150,8 @@ func (e *examiner) pair(g node.GPU, d node.RDMA, driver, iommu []Evidence) {
 	told := e.told(g.PCI)
 	f := Finding{Check: "gpudirect", Subject: g.PCI + " and " + d.Name, Level: Fine, Evidence: slices.Clone(driver)}
 	distance, bridges := e.distance(g.PCI, *d.PCI)
-	f.Evidence = append(f.Evidence, Evidence{"PCIe distance", distance})
+	crosses := map[string]string{"SYS": " (crosses the link between sockets)", "NODE": " (crosses host bridges of one socket)"}[distance]
+	f.Evidence = append(f.Evidence, Evidence{"PCIe distance", distance + crosses})
 	if told != nil {
 		f.Evidence = append(f.Evidence, attributes(told)...)
 	} else {
@@ -177,13 +181,10 @@ func (e *examiner) pair(g node.GPU, d node.RDMA, driver, iommu []Evidence) {
 	if f.Level != Fine && f.Why == "" {
 		f.Why = "without it each message is copied through host memory"
 	}
-	if distance == "SYS" || distance == "NODE" {
-		f.Evidence = append(f.Evidence, Evidence{"distance", "traffic crosses " + map[string]string{"SYS": "the link between sockets", "NODE": "host bridges of one socket"}[distance]})
-		if f.Level == Fine {
-			f.Level = Warning
-			f.Message += "; but far apart (" + distance + "): a nearer NIC serves this GPU better"
-			f.Why = "peer traffic between host bridges is slow, and some chip sets do not pass it on"
-		}
+	if crosses != "" && f.Level == Fine {
+		f.Level = Warning
+		f.Message += "; but far apart (" + distance + "): a nearer NIC serves this GPU better"
+		f.Why = "peer traffic between host bridges is slow, and some chip sets do not pass it on"
 	}
 	if on := e.acs(bridges); len(on) > 0 {
 		f.Evidence = append(f.Evidence, Evidence{"ACS redirects at", strings.Join(on, ", ")})

@@ -122,7 +122,9 @@ func (e *examiner) numaBalancing() {
 	switch {
 	case !ok:
 		f.Level, f.Message = Unknown, "whether it is on cannot be read"
-	case ev.Value != "0" && len(e.Facts.NUMA) > 1:
+	case ev.Value != "0" && len(e.Facts.NUMA) < 2:
+		f.Message = "on, with nothing to balance: there is one NUMA node"
+	case ev.Value != "0":
 		f.Level, f.Message = Warning, "automatic NUMA balancing is on"
 		f.Why, f.Do = "the kernel unmaps pages to see who uses them: faults in the middle of the work, though not of registered memory", "sysctl kernel.numa_balancing=0, where processes are pinned anyway"
 	}

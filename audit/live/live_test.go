@@ -97,7 +97,8 @@ func TestCaptured(t *testing.T) {
 		PID: 4001, Workload: "w", Device: "mlx5_0", Provider: "ibverbs",
 		Hint: control.EffectiveHint{Size: new(int64(4096)), Origin: "order 1", Losers: []control.Candidate{{Origin: "program", Size: new(int64(1))}}},
 		Conns: []control.Conn{{ID: 3, Peer: "10.0.0.9:1", Profile: "low_latency", Hint: new(int64(4096)), Origin: "order 1",
-			Lanes: []control.Lane{{QPN: 19, PeerQPN: 7, SendWR: 31, RecvWR: 63, MaxInline: 64}}}},
+			Lanes: []control.Lane{{QPN: 19, PeerQPN: 7, SendWR: 31, RecvWR: 63, MaxInline: 64, Profile: "bandwidth", Index: 1}},
+			Sent:  control.Traffic{Messages: 12, Sizes: []control.Bin{{From: 8, Count: 10}, {From: 4096, Count: 2}}}}},
 	}
 	silent := control.Process{PID: 6001, Err: "no answer"}
 	v, err := Look(t.Context(), n, facts, []control.Process{ours, silent}, []int{6001, 8888})

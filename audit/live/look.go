@@ -228,7 +228,7 @@ func (l *looker) transport(t *control.Process) {
 			w := &c.Lanes[j]
 			q := QueuePair{
 				Number: w.QPN, PeerAddress: c.Peer, Type: kind,
-				Connection: &c.ID, Profile: &c.Profile, Hint: c.Hint, Origin: &c.Origin,
+				Connection: &c.ID, Profile: cmp.Or(nonempty(&w.Profile), &c.Profile), Hint: c.Hint, Origin: &c.Origin,
 				MaxInline: &w.MaxInline, SendWR: &w.SendWR, RecvWR: &w.RecvWR,
 			}
 			if w.PeerQPN != 0 {
@@ -237,6 +237,14 @@ func (l *looker) transport(t *control.Process) {
 			u.QueuePairs = append(u.QueuePairs, q)
 		}
 	}
+}
+
+// nonempty is text, or nil when it is empty.
+func nonempty(text *string) *string {
+	if *text == "" {
+		return nil
+	}
+	return text
 }
 
 // describe adds what /proc tells of a process; false when it is gone.

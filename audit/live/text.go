@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/param"
 )
@@ -101,8 +102,24 @@ func (p *Process) write(b *strings.Builder) {
 		for _, c := range p.Transports[i].Conns {
 			fmt.Fprintf(b, "  connection %d to %s: sent %d messages (inline %d, eager %d, rendezvous %d), received %d\n",
 				c.ID, c.Peer, c.Sent.Messages, c.Sent.Inline, c.Sent.Eager, c.Sent.Rendezvous, c.Received.Messages)
+			if len(c.Sent.Sizes) > 0 {
+				fmt.Fprintf(b, "    sizes sent: %s\n", histogram(c.Sent.Sizes))
+			}
 		}
 	}
+}
+
+// histogram writes counts by size, each bin by its smallest size.
+func histogram(bins []control.Bin) string {
+	const most = 12
+	var parts []string
+	for _, bin := range bins[:min(len(bins), most)] {
+		parts = append(parts, fmt.Sprintf("from %s %d", param.FormatBytes(bin.From), bin.Count))
+	}
+	if len(bins) > most {
+		parts = append(parts, "and larger")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // writeThreads writes one line for all threads of the same affinity.
