@@ -200,7 +200,9 @@ func (c *Conn) tally() error {
 		return nil
 	}
 	c.ballot = header{}
-	if h.seq != c.lastSeq {
+	// More may be here when the switch was given up while this waited: then its epoch
+	// is over, and the machine takes no notice.
+	if h.seq > c.lastSeq {
 		return fmt.Errorf("switch to epoch %d after message %d, but %d arrived: %w", h.total, h.seq, c.lastSeq, ErrProtocol)
 	}
 	if len(c.inband) >= maxInband {

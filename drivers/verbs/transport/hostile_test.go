@@ -21,6 +21,36 @@ func segments(hs ...header) []byte {
 	return out
 }
 
+// TestLateBallot lets a vote wait for what another lane is to bring, while its switch
+// is given up and messages go on.
+func TestLateBallot(t *testing.T) {
+	a := openSoft(t, Options{}, soft.Provider{})
+	settle(t, a, 1, hinted(1024, true, true))
+	_, cb := connect(t, a, a)
+	cb.mu.Lock()
+	defer cb.mu.Unlock()
+	arrive := func(lane int, h header) {
+		l := cb.cur.lanes[lane]
+		buf := l.recvBuf(0)
+		h.put(buf)
+		if err := l.receive(0, h.size()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(0, header{kind: segVote, total: 9, addr: laneCounts([maxLanes]uint32{0, 1})})
+	if len(cb.inband) != 0 {
+		t.Error("the vote counts before all is here")
+	}
+	arrive(0, header{kind: segData, seq: 1})
+	arrive(1, header{kind: segMarker})
+	if len(cb.inband) != 1 || cb.inband[0].Epoch != 9 {
+		t.Errorf("in-band events %+v", cb.inband)
+	}
+	if err := cb.cur.lanes[0].receive(0, 3); !errors.Is(err, ErrProtocol) {
+		t.Errorf("3 bytes: %v", err)
+	}
+}
+
 // FuzzSegments gives one end segments that its peer never sent, in any order, on any
 // of two lanes, while it waits to send and to receive. It may end the connection, and
 // nothing else.

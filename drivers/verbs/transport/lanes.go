@@ -173,7 +173,7 @@ func (k *controller) flip() {
 	c.mu.Lock()
 	c.retired = append(c.retired, c.cur)
 	s := c.next
-	c.next = nil
+	c.next, c.ballot = nil, header{}
 	s.firstSeq = c.peerLast + 1
 	for _, l := range s.lanes {
 		c.lastSeq = max(c.lastSeq, l.arrivedSeq)

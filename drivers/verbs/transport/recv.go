@@ -75,8 +75,11 @@ func (c *Conn) recv(ctx context.Context, r *receiving) (n int, err error) {
 			return n, err
 		}
 		ok, err := c.waitIn(in)
-		if ok || err != nil {
-			return n, err
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			return n, nil
 		}
 		// The peer gave the message up: on to the next.
 	}
