@@ -28,6 +28,10 @@ type Runner struct {
 	// Measure measures for a guard after the changes; its error says why it could not. Nil
 	// can measure nothing.
 	Measure func(ctx context.Context, g plan.Guard) (Measurement, error)
+	// Stage is called between the parts of a run, to measure what each did: before the
+	// first hint, when the base tuning is in force, and after the last change. Nil is not
+	// called.
+	Stage func(ctx context.Context, s Stage)
 	// Progress hears of every step, in order; nil hears nothing.
 	Progress func(Event)
 }
@@ -50,6 +54,15 @@ const (
 	Measuring   Step = "measuring"
 	Measured    Step = "measured"
 	Closed      Step = "experiment closed"
+)
+
+// A Stage is a part of a run that is over.
+type Stage string
+
+// Stages of a run.
+const (
+	BaseTuned Stage = "base tuning" // everything but hints; not reached without a hint
+	Hinted    Stage = "hint"        // everything
 )
 
 // An Event is one step of an apply.
@@ -165,6 +178,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 	a.event(Event{Step: Journaled})
 
 	a.carryOut(ctx)
+	a.stage(ctx, Hinted)
 	a.guard(ctx)
 
 	// Whatever happened, what is known now is committed: the run may have been
@@ -237,9 +251,14 @@ func (a *run) announce(before *state.Document) error {
 // carryOut applies target after target. The targets of one kind that want to know
 // of their order before any of them moves are told first.
 func (a *run) carryOut(ctx context.Context) {
+	staged := false
 	for i, t := range a.targets {
 		if a.failed[t.workload] {
 			continue
+		}
+		if t.target.Kind == param.Hint && !staged {
+			staged = true
+			a.stage(ctx, BaseTuned)
 		}
 		if ctx.Err() != nil {
 			a.result.Interrupted = true
@@ -249,6 +268,13 @@ func (a *run) carryOut(ctx context.Context) {
 			a.prepare(ctx, a.targets[i:])
 		}
 		a.apply(ctx, t)
+	}
+}
+
+// stage says that a part of the run is over, unless it was interrupted.
+func (a *run) stage(ctx context.Context, s Stage) {
+	if a.Stage != nil && ctx.Err() == nil && !a.result.Interrupted {
+		a.Stage(ctx, s)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestGuards(t *testing.T) {
 		},
 		"no bandwidth": {
 			arguments: peer + "kind = \"stream\"\n bandwidth_min = \"100MiB/s\"",
-			verdict: experiment.GuardNotMeasured, text: "no bandwidth was measured", code: ExitError,
+			verdict:   experiment.GuardNotMeasured, text: "no bandwidth was measured", code: ExitError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -68,6 +68,8 @@ type Detail struct {
 	// taken, frequency.
 	Observed map[string]string `json:"observed,omitempty"`
 	Guards   []Guard           `json:"guards,omitempty"`
+	// Effects say what each part of an apply did to what was measured.
+	Effects []Effect `json:"effects,omitempty"`
 	// Notes say what a reader must know to read the numbers right.
 	Notes []string `json:"notes,omitempty"`
 	// Origin is the archive that the experiment was imported from, "" for one of this node.
@@ -80,6 +82,23 @@ type Series struct {
 	Hint *int64 `json:"hint,omitempty"` // bytes; nil: none
 	// Profile is the connection's profile as granted, by attribute.
 	Profile map[string]string `json:"profile,omitempty"`
+}
+
+// Steps of an apply that have an Effect.
+const (
+	StepBase = "base tuning"
+	StepHint = "hint"
+)
+
+// An Effect is what one part of an apply did to a workload's latency.
+type Effect struct {
+	Workload string `json:"workload"`
+	Step     string `json:"step"`
+	Device   string `json:"device"`
+	Firmware string `json:"firmware,omitempty"`
+	Hint     *int64 `json:"hint,omitempty"` // that was set, in bytes
+	Shown    bool   `json:"shown"`          // some difference is
+	Text     string `json:"text"`
 }
 
 // Verdicts on a guard.

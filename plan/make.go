@@ -26,6 +26,7 @@ func Make(in Input) *Plan {
 			Generations: map[string]state.Generation{}, Base: in.State.Clone(), BootID: in.BootID, Destroy: in.Destroy,
 		},
 	}
+	m.plan.Notes = append(m.plan.Notes, in.Notes...)
 	for addr, g := range in.State.Generations {
 		m.plan.Generations[addr] = g
 	}

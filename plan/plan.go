@@ -30,6 +30,8 @@ type Input struct {
 	Force bool
 	// Destroy says that there is no spec: everything is restored.
 	Destroy bool
+	// Notes are said in the plan, such as what earlier measurements showed.
+	Notes []Note
 	// Live is what was seen of the processes of workloads with a hint.
 	Live []Live
 }

@@ -31,6 +31,7 @@ type applyFlags struct {
 	asJSON      bool
 	replace     bool
 	force       bool
+	stages      stageFlags
 	saved       *plan.Saved // what the plan must still be; nil for none
 }
 
@@ -49,10 +50,14 @@ something that it depends on has moved since.
 The guards of what was changed are measured then: a breach rolls the workload back,
 and one that could not be measured ends with 1.
 
+With --experiment, messages are measured against a bench serve before, after the base
+tuning and after the hint, and what each step did is shown with its confidence.
+
 Exit codes: 0 done or nothing to do, 1 error, 4 rolled back, 5 a rollback that
 could not finish.`,
 		Example: `  rdmatune apply node.hcl
   rdmatune apply --auto-approve
+  rdmatune apply --experiment --peer 10.9.0.1:7471 node.hcl
   rdmatune apply --node sim:small --auto-approve node.hcl`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: specFiles,
@@ -85,6 +90,7 @@ could not finish.`,
 	}
 	f.register(cmd)
 	a.register(cmd)
+	a.stages.register(cmd)
 	cmd.Flags().BoolVar(&a.replace, "replace", false, "apply also when the node is tuned by another spec, whose settings are then restored")
 	return cmd
 }
@@ -197,7 +203,8 @@ func confirm(ctx context.Context, kind experiment.Kind) error {
 // carryOut runs the plan and says how it went.
 func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind experiment.Kind, a applyFlags) (err error) {
 	r := &apply.Runner{Drivers: s.drivers, StateDir: s.node.StateDir(), Experiment: s.describe(kind, p), Switches: s.switches}
-	r.Measure = (&meter{s, p.facts}).measure
+	m := &meter{s, p.facts}
+	r.Measure = m.measure
 	if !p.plan.Empty() {
 		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {
 			err = fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
@@ -213,6 +220,13 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
+	var stages *stages
+	if a.stages.on && !p.plan.Empty() {
+		if stages, err = newStages(ctx, m, p, a.stages, &r.Experiment); err != nil {
+			return fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
+		}
+		r.Stage = stages.measure
+	}
 	res, err := r.Run(ctx, p.plan, p.doc)
 	if a.asJSON {
 		if jsonErr := writeResult(res, p.plan, r.Experiment.ID, err); jsonErr != nil {
@@ -220,6 +234,10 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 		}
 	} else if err == nil || !errors.Is(err, apply.ErrNothingChanged) {
 		report(res, p.plan, kind, r.Experiment.ID)
+		stages.report()
+	}
+	if err == nil {
+		err = stages.err()
 	}
 	if err != nil {
 		return err

@@ -263,6 +263,9 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 	if in.Live, err = s.live(ctx, in.Spec, p.facts); err != nil {
 		return nil, err
 	}
+	if in.Notes, err = s.effects(ctx, in.Spec, p.facts); err != nil {
+		return nil, err
+	}
 	p.plan = plan.Make(in)
 	return p, ctx.Err()
 }
