@@ -60,7 +60,7 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 		return p, fmt.Errorf("environment: %w", err)
 	}
 	s := &subject{
-		pid: pid, env: map[string]setting{}, report: r, hint: o.Hint, own: o.Own[pid],
+		pid: pid, comm: p.Comm, env: map[string]setting{}, report: r, hint: o.Hint, own: o.Own[pid],
 		readFile: func(name string) ([]byte, error) { return n.ReadFor(pid, name) },
 		place:    place{env: env, home: home(n, pid)},
 	}

@@ -13,6 +13,7 @@ type setting struct{ text, origin string }
 // A subject is one process, running or about to run.
 type subject struct {
 	pid   int
+	comm  string
 	place place
 	// env are the variables with where each comes from.
 	env map[string]setting
@@ -65,8 +66,14 @@ func (s *subject) find(sev Severity, v *Variable, do, format string, args ...any
 	s.report.Findings = append(s.report.Findings, f)
 }
 
+// passers are launchers: they hand their environment on, and read little of it.
+var passers = []string{"mpirun", "mpiexec", "orterun", "prterun", "orted", "prted", "srun", "slurmstepd"}
+
 // unread notes variables of a library that the process has not mapped.
 func (s *subject) unread(l *Library) {
+	if slices.Contains(passers, s.comm) {
+		return
+	}
 	for i := range Table {
 		v := &Table[i]
 		if _, set := s.env[v.Name]; !set || v.Library != l.ID {
