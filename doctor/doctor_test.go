@@ -49,7 +49,7 @@ func examine(t *testing.T, n *node.Node, change func(*Input)) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view, err := live.Look(t.Context(), n, facts, nil, nil)
+	view, err := live.Look(t.Context(), n, live.Options{Facts: facts})
 	if err != nil {
 		t.Fatal(err)
 	}

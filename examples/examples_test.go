@@ -112,7 +112,7 @@ func planOn(t *testing.T, ref, name string) []byte {
 // others is what plan is told of who else uses each workload's device.
 func others(t *testing.T, n *node.Node, facts *node.Facts, r *spec.Resolved) []plan.Live {
 	t.Helper()
-	v, err := live.Look(t.Context(), n, facts, nil, nil)
+	v, err := live.Look(t.Context(), n, live.Options{Facts: facts})
 	if err != nil {
 		t.Fatal(err)
 	}

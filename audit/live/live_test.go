@@ -101,7 +101,7 @@ func TestCaptured(t *testing.T) {
 			Sent:  control.Traffic{Messages: 12, Sizes: []control.Bin{{From: 8, Count: 10}, {From: 4096, Count: 2}}}}},
 	}
 	silent := control.Process{PID: 6001, Err: "no answer"}
-	v, err := Look(t.Context(), n, facts, []control.Process{ours, silent}, []int{6001, 8888})
+	v, err := Look(t.Context(), n, Options{Facts: facts, Transports: []control.Process{ours, silent}, PIDs: []int{6001, 8888}, Placement: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := Look(t.Context(), n, nil, nil, nil)
+	v, err := Look(t.Context(), n, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

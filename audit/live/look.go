@@ -19,12 +19,22 @@ import (
 // initPIDNamespace is the first pid namespace (PROC_PID_INIT_INO of the kernel).
 const initPIDNamespace = "pid:[4026531836]"
 
-// Look looks at n. transports are what control.List found in its run directory; pids
-// are shown whether they have RDMA resources or not. Facts may be nil: chains then
-// lack what follows from them.
-func Look(ctx context.Context, n *node.Node, facts *node.Facts, transports []control.Process, pids []int) (*View, error) {
+// Options say what is looked at.
+type Options struct {
+	// Facts may be nil: chains then lack what follows from them.
+	Facts *node.Facts
+	// Transports are what control.List found in the node's run directory.
+	Transports []control.Process
+	// PIDs are processes to show whether they have RDMA resources or not.
+	PIDs []int
+	// Placement asks for the NUMA nodes of each process's memory, which costs the process.
+	Placement bool
+}
+
+// Look looks at n.
+func Look(ctx context.Context, n *node.Node, o Options) (*View, error) {
 	l := &looker{
-		node: n, table: n.Procs(), facts: facts, kernel: &rdmanl.Table{}, processes: map[key]*Process{},
+		node: n, placement: o.Placement, table: n.Procs(), facts: o.Facts, kernel: &rdmanl.Table{}, processes: map[key]*Process{},
 		view: &View{FormatVersion: FormatVersion, Notes: []string{}, Problems: []rdmanl.Problem{}, Processes: []Process{}, Devices: []rdmanl.Device{}, Links: []rdmanl.Link{}},
 	}
 	kernel, err := n.Resources(ctx)
@@ -43,10 +53,10 @@ func Look(ctx context.Context, n *node.Node, facts *node.Facts, transports []con
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
-	for i := range transports {
-		l.transport(&transports[i])
+	for i := range o.Transports {
+		l.transport(&o.Transports[i])
 	}
-	for _, pid := range pids {
+	for _, pid := range o.PIDs {
 		l.process(key{pid: pid})
 	}
 	l.resources()
@@ -76,6 +86,7 @@ func compareKeys(a, b key) int {
 
 type looker struct {
 	node      *node.Node
+	placement bool
 	table     procs.Table
 	facts     *node.Facts
 	kernel    *rdmanl.Table
@@ -279,6 +290,9 @@ func (l *looker) describe(p *Process) bool {
 		p.CPUSet = cpulist.Format(set)
 	}
 	if m, err := l.table.Memory(p.PID); err == nil {
+		if l.placement {
+			l.table.Place(p.PID, &m)
+		}
 		p.Memory = &m
 	}
 	threads, err := l.table.Details(p.PID)

@@ -191,12 +191,15 @@ func (p *Process) writeMemory(b *strings.Builder) {
 		}
 		return param.FormatBytes(*n)
 	}
-	if m.Locked == nil && m.Pinned == nil && m.LockLimit == nil && m.Nodes == nil {
+	if m.Resident == nil && m.Locked == nil && m.Pinned == nil && m.LockLimit == nil && m.Nodes == nil {
 		return
 	}
 	fmt.Fprintf(b, "  memory: locked %s of %s, pinned %s", size(m.Locked), size(m.LockLimit), size(m.Pinned))
 	for _, node := range slices.Sorted(maps.Keys(m.Nodes)) {
 		fmt.Fprintf(b, ", node %d %s", node, param.FormatBytes(m.Nodes[node]))
+	}
+	if m.Note != "" {
+		fmt.Fprintf(b, ", NUMA nodes %s (%s)", notObservable, m.Note)
 	}
 	if m.HugePages > 0 {
 		fmt.Fprintf(b, ", huge pages %s", param.FormatBytes(m.HugePages))

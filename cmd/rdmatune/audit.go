@@ -101,11 +101,13 @@ func (o *options) audit(ctx context.Context, s *session, f *workloadFlags, args,
 		}
 		return audit.Command(s.node, command, environ, cwd, opt), nil
 	}
-	pids, hidden, err := s.auditable(ctx, w)
+	transports, err := s.transports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if opt.Own, err = s.ownHints(ctx); err != nil {
+	opt.Own = ownHints(transports)
+	pids, hidden, err := s.auditable(ctx, w, opt.Own)
+	if err != nil {
 		return nil, err
 	}
 	r, err := audit.Processes(ctx, s.node, pids, opt)
@@ -120,13 +122,9 @@ func (o *options) audit(ctx context.Context, s *session, f *workloadFlags, args,
 
 // auditable returns the processes of w, or without one those that have a communication
 // library mapped or rdmatune's transport.
-func (s *session) auditable(ctx context.Context, w *spec.Workload) (pids []int, hidden string, err error) {
+func (s *session) auditable(ctx context.Context, w *spec.Workload, own map[int]*audit.Own) (pids []int, hidden string, err error) {
 	if w != nil {
 		return s.processesOf(ctx, w)
-	}
-	own, err := s.ownHints(ctx)
-	if err != nil {
-		return nil, "", err
 	}
 	table := s.node.Procs()
 	all, err := table.PIDs()
@@ -157,7 +155,7 @@ func (s *session) auditable(ctx context.Context, w *spec.Workload) (pids []int, 
 		}
 	}
 	if denied > 0 {
-		hidden = fmt.Sprintf("%d processes may not be examined by this user: what they have mapped is not known", denied)
+		hidden = fmt.Sprintf("what %d other processes have mapped may not be looked at by this user", denied)
 	}
 	slices.Sort(pids)
 	return pids, hidden, nil

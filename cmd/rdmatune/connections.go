@@ -76,7 +76,7 @@ func (s *session) look(ctx context.Context) (*live.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return live.Look(ctx, s.node, facts, transports, nil)
+	return live.Look(ctx, s.node, live.Options{Facts: facts, Transports: transports, Placement: true})
 }
 
 func writeView(v *live.View, asJSON, watch, again bool) error {

@@ -19,8 +19,9 @@ import (
 
 // examine examines the session's node, for workloads too. Brief leaves out what no
 // verdict about them needs; else local devices are tried out and the GPU driver asked.
-func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*spec.Workload, brief bool) (*doctor.Report, *live.View, error) {
-	in := doctor.Input{Node: s.node, Facts: facts, Brief: brief}
+// What went into the report comes with it.
+func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*spec.Workload, brief bool) (*doctor.Report, *doctor.Input, error) {
+	in := &doctor.Input{Node: s.node, Facts: facts, Brief: brief}
 	if s.node.Kind() == node.Local && !brief {
 		in.Verbs = ibverbs.Provider{}
 		if len(facts.GPUs) > 0 {
@@ -50,11 +51,11 @@ func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*s
 		all = append(all, d.PIDs...)
 		in.Workloads = append(in.Workloads, d)
 	}
-	if in.View, err = live.Look(ctx, s.node, facts, transports, all); err != nil {
+	if in.View, err = live.Look(ctx, s.node, live.Options{Facts: facts, Transports: transports, PIDs: all}); err != nil {
 		return nil, nil, err
 	}
-	r, err := doctor.Examine(ctx, in)
-	return r, in.View, err
+	r, err := doctor.Examine(ctx, *in)
+	return r, in, err
 }
 
 // transports lists the processes of rdmatune's transport, and shows them as processes
@@ -68,8 +69,7 @@ func (s *session) transports(ctx context.Context) ([]control.Process, error) {
 	return control.List(ctx, s.node.RunDir())
 }
 
-// live is what plan shows of the processes of workloads that have a hint. Nothing that
-// fails here stops a plan: it is said.
+// live is what plan shows of the processes of workloads that have a hint.
 func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts) ([]plan.Live, error) {
 	var workloads []*spec.Workload
 	for i := range r.Workloads {
@@ -80,15 +80,7 @@ func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts)
 	if len(workloads) == 0 {
 		return nil, nil
 	}
-	report, view, err := s.examine(ctx, facts, workloads, true)
-	if err != nil {
-		return nil, err
-	}
-	transports, err := control.List(ctx, s.node.RunDir())
-	if err != nil {
-		return nil, err
-	}
-	own, err := s.ownHints(ctx)
+	report, in, err := s.examine(ctx, facts, workloads, true)
 	if err != nil {
 		return nil, err
 	}
@@ -98,26 +90,21 @@ func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts)
 		for _, v := range report.Workloads[i].Verdicts {
 			l.Criteria = append(l.Criteria, plan.Criterion{Group: v.Group, Question: v.Question, Answer: string(v.Answer)})
 		}
-		pids, _, err := s.processesOf(ctx, w)
-		if err != nil {
-			return nil, err
-		}
-		audited, err := audit.Processes(ctx, s.node, pids, audit.Options{Workload: w.Address, Hint: hintOf(w), Own: own})
+		seen := in.Workloads[i]
+		audited, err := audit.Processes(ctx, s.node, seen.PIDs, audit.Options{Workload: w.Address, Hint: hintOf(w), Own: ownHints(seen.Transports)})
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range audited.Processes {
-			l.Processes = append(l.Processes, planProcess(p, w, audited, transports))
+			l.Processes = append(l.Processes, planProcess(p, w, audited, seen.Transports))
 		}
 		for _, f := range audited.Findings {
 			if f.Process == 0 && f.Severity == audit.Contradiction {
 				l.Disagree = append(l.Disagree, f.Variable+": "+f.Message)
 			}
 		}
-		for _, u := range doctor.Users(view, w.Device, pids) {
-			if u.Name != "" {
-				l.Others = append(l.Others, u.Name+": "+u.Processes)
-			}
+		for _, u := range doctor.Users(in.View, w.Device, seen.PIDs) {
+			l.Others = append(l.Others, u.Name+": "+u.Processes)
 		}
 		out = append(out, l)
 	}

@@ -171,11 +171,7 @@ func (s *session) processesOf(ctx context.Context, w *spec.Workload) (pids []int
 }
 
 // ownHints tells the hint in force in each process of the transport.
-func (s *session) ownHints(ctx context.Context) (map[int]*audit.Own, error) {
-	transports, err := control.List(ctx, s.node.RunDir())
-	if err != nil {
-		return nil, err
-	}
+func ownHints(transports []control.Process) map[int]*audit.Own {
 	out := map[int]*audit.Own{}
 	for _, t := range transports {
 		if t.Err != "" {
@@ -192,7 +188,7 @@ func (s *session) ownHints(ctx context.Context) (map[int]*audit.Own, error) {
 		}
 		out[t.PID] = own
 	}
-	return out, nil
+	return out
 }
 
 // workloadNames completes the name of a workload.

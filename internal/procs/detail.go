@@ -1,7 +1,9 @@
 package procs
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +54,7 @@ func lastCPU(line string) int {
 
 // A Memory is what a process has of memory, in bytes. Nil is not told.
 type Memory struct {
+	Resident  *int64        `json:"resident_bytes"`
 	Locked    *int64        `json:"locked_bytes"`         // by mlock(2)
 	Pinned    *int64        `json:"pinned_bytes"`         // by drivers, such as registered memory
 	LockLimit *int64        `json:"lock_limit_bytes"`     // RLIMIT_MEMLOCK, -1 for unlimited
@@ -64,29 +67,44 @@ type Memory struct {
 // thousand mappings.
 const maxMaps = 32 << 20
 
-// Memory returns what process pid has of memory. Only a process that is gone is an
-// error.
+// maxPlaced bounds the memory of a process whose placement is asked for: the kernel
+// walks its page tables with the address space locked against changes.
+const maxPlaced = 64 << 30
+
+// Memory returns what process pid has of memory, without where it is. Only a process
+// that is gone is an error.
 func (t Table) Memory(pid int) (Memory, error) {
 	var m Memory
 	if _, err := t.Start(pid); err != nil {
 		return m, err
 	}
-	m.Locked, m.Pinned = t.kib(pid, "VmLck"), t.kib(pid, "VmPin")
+	m.Resident, m.Locked, m.Pinned = t.kib(pid, "VmRSS"), t.kib(pid, "VmLck"), t.kib(pid, "VmPin")
 	if b, err := t.fs.ReadFile(procFile(pid, "limits")); err == nil {
 		m.LockLimit = lockLimit(string(b))
 	}
+	return m, nil
+}
+
+// Place adds to m, the memory of process pid, which NUMA nodes it is on. It is not asked
+// for more than 64 GiB, since the asking holds the process up.
+func (t Table) Place(pid int, m *Memory) {
+	if m.Resident != nil && *m.Resident > maxPlaced {
+		m.Note = "not counted: finding it out holds up a process of more than 64 GiB"
+		return
+	}
 	b, err := t.fs.ReadFile(procFile(pid, "numa_maps"))
-	switch {
-	case err != nil:
-		m.Note = "numa_maps cannot be read: " + err.Error()
-	case len(b) > maxMaps:
+	if err != nil {
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pe.Err
+		}
+		m.Note = "numa_maps: " + err.Error()
+		return
+	}
+	if len(b) > maxMaps {
 		m.Note = fmt.Sprintf("only the first %d MiB of numa_maps were counted", maxMaps>>20)
 		b = b[:maxMaps]
-		fallthrough
-	default:
-		m.count(string(b))
 	}
-	return m, nil
+	m.count(string(b))
 }
 
 func (t Table) kib(pid int, field string) *int64 {

@@ -17,7 +17,7 @@ func tree(t *testing.T, more ...txtar.File) Table {
 	t.Helper()
 	file := func(name, text string) txtar.File { return txtar.File{Name: name, Data: []byte(text)} }
 	const tail = " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
-	status := "Name:\tw\nTgid:\t10\nUid:\t0\t0\t0\t0\nVmLck:\t      64 kB\nVmPin:\t       8 kB\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n"
+	status := "Name:\tw\nTgid:\t10\nUid:\t0\t0\t0\t0\nVmRSS:\t    4096 kB\nVmLck:\t      64 kB\nVmPin:\t       8 kB\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n"
 	dir := fixture.Files(t, append([]txtar.File{
 		file("proc/10/stat", "10 (w) S"+tail+" 77"+" 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0\n"),
 		file("proc/10/status", status),
@@ -69,7 +69,9 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tree(t).Place(10, &got)
 	want := Memory{
+		Resident: new(int64(4 << 20)),
 		Locked: new(int64(64 << 10)), Pinned: new(int64(8 << 10)), LockLimit: new(int64(8 << 20)),
 		Nodes: map[int]int64{0: 8 << 10, 1: 4<<10 + 4<<20}, HugePages: 4 << 20,
 	}
@@ -78,6 +80,10 @@ func TestMemory(t *testing.T) {
 	}
 	if _, err := tree(t).Memory(12); err == nil {
 		t.Error("memory of no process")
+	}
+	huge := Memory{Resident: new(int64(65 << 30))}
+	if tree(t).Place(10, &huge); huge.Nodes != nil || huge.Note == "" {
+		t.Errorf("65 GiB are counted: %+v", huge)
 	}
 	for text, want := range map[string]*int64{
 		"Max locked memory unlimited unlimited bytes": new(int64(-1)),

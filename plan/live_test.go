@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// TestLive: what was seen of processes stands beside the plan and changes nothing of
+// it; others on the NIC and processes that disagree are warnings at the hint.
+func TestLive(t *testing.T) {
+	at := hcl.Range{Filename: "n.hcl", Start: hcl.Pos{Line: 3, Column: 4}}
+	hint := func(size int64) *spec.Resolved {
+		return &spec.Resolved{Workloads: []spec.Workload{{Address: "w", Device: "mlx5_0", Wants: []spec.Want{{
+			Kind: param.Hint, Range: at,
+			Targets: []spec.TargetWant{{Settings: []spec.Setting{{Setting: param.Setting{ID: param.HintSize, Value: param.Int(size)}, Range: at}}}},
+		}}}}}
+	}
+	live := []Live{{
+		Workload: "w",
+		Processes: []Process{
+			{1, "ours", SwitchNow, "1 of 1 connections follow another hint than 4 KiB"},
+			{2, "python", AtNextStart, "UCX_RNDV_THRESH is auto (default), the hint is 4097 there"},
+			{3, "x", NotObservable, "permission denied"},
+		},
+		Disagree: []string{"NCCL_BUFFSIZE: 4 and 8"},
+		Others:   []string{"a", "b", "c", "d", "e"},
+		Criteria: []Criterion{{"use", "the NIC is the workload's own", "no"}, {"leave", "the node is virtualised", "no"}, {"question", "how big?", "unanswered"}},
+	}, {Workload: "gone", Others: []string{"z"}}}
+	published := param.Observed{Target: param.Target{Kind: param.Hint, Name: "published/w"}, Settings: []param.Setting{{ID: param.HintSize, Value: param.Absent()}}}
+	planFor := func(size int64) *Plan {
+		return Make(Input{
+			Spec: hint(size), State: &state.Document{}, BootID: "b", Live: live,
+			Observed: []param.Observation{{Workload: "w", Kind: param.Hint, Found: []param.Observed{published}}},
+		})
+	}
+	p := planFor(4096)
+	if len(p.Changes) != 1 || len(p.Live) != 1 {
+		t.Fatalf("changes %+v, live %+v", p.Changes, p.Live)
+	}
+	var b strings.Builder
+	if err := p.WriteText(&b, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Processes of w and its hint:\n  1 (ours): switch now: 1 of 1", "  2 (python): at next start: UCX_RNDV_THRESH", "  3 (x): not observable: permission denied",
+		"Does a hint serve w?\n  for it: not: the node is virtualised\n  against it: not: the NIC is the workload's own\n  unanswered: 1 of 3",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	var said []string
+	for _, d := range p.Diags {
+		if d.Severity != hcl.DiagWarning || *d.Subject != at {
+			t.Errorf("diagnostic %+v", d)
+		}
+		said = append(said, d.Summary+": "+d.Detail)
+	}
+	text := strings.Join(said, "\n")
+	if !strings.Contains(text, "a; b; c; d; and 1 more") || !strings.Contains(text, "NCCL_BUFFSIZE: 4 and 8") || p.Errored() {
+		t.Errorf("warnings\n%s", text)
+	}
+	// A hint of 0 is what a shared NIC asks for.
+	for _, d := range planFor(0).Diags {
+		if d.Summary == "Hint on a shared NIC" {
+			t.Errorf("a hint of 0 earns %q", d.Detail)
+		}
+	}
+}
