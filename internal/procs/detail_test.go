@@ -72,7 +72,7 @@ func TestMemory(t *testing.T) {
 	tree(t).Place(10, &got)
 	want := Memory{
 		Resident: new(int64(4 << 20)),
-		Locked: new(int64(64 << 10)), Pinned: new(int64(8 << 10)), LockLimit: new(int64(8 << 20)),
+		Locked:   new(int64(64 << 10)), Pinned: new(int64(8 << 10)), LockLimit: new(int64(8 << 20)),
 		Nodes: map[int]int64{0: 8 << 10, 1: 4<<10 + 4<<20}, HugePages: 4 << 20,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
