@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -187,6 +188,13 @@ func TestLive(t *testing.T) {
 	}
 	tab := New(sysfs.Host(), nil)
 	pid := cmd.Process.Pid
+	// Start returns when exec has closed its descriptors, a moment before the kernel has
+	// put the new program's arguments in place.
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if text, err := tab.Cmdline(pid); err != nil || text == "sleep 60" {
+			break
+		}
+	}
 	ok, err := tab.Matches(pid, param.Match{Cmdline: "*sleep 60", Env: map[string]string{"RDMATUNE_WORKLOAD": "live"}})
 	if err != nil || !ok {
 		t.Errorf("Matches = %v, %v", ok, err)
