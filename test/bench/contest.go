@@ -18,7 +18,7 @@ import (
 )
 
 // A duel is one run of one contestant: a server's and a client's command line, and
-// how to read what the client prints.
+// how to read what the client prints. A client may do without a server.
 type duel struct {
 	server, client []string
 	env            []string
@@ -38,21 +38,22 @@ type measurement struct {
 	size   int
 	stream bool
 	write  bool // RDMA write instead of send; a stream only
+	alone  bool // the binding's own costs: nothing is sent
 	count  int
 }
 
 // measurements are all that there are, with counts for a machine that moves some
 // tens of MiB a second.
 func measurements() []measurement {
-	var all []measurement
+	all := []measurement{{name: "costs of the binding", alone: true}}
 	for _, s := range []struct {
 		size, count int
-	}{{8, 4000}, {1 << 10, 3000}, {16 << 10, 1500}} {
+	}{{8, 3000}, {1 << 10, 2000}, {16 << 10, 1000}} {
 		all = append(all, measurement{name: "latency " + sizeName(s.size), size: s.size, count: s.count})
 	}
 	for _, s := range []struct {
 		size, count int
-	}{{64 << 10, 800}, {2 << 20, 40}} {
+	}{{64 << 10, 400}, {2 << 20, 16}} {
 		all = append(all,
 			measurement{name: "send bandwidth " + sizeName(s.size), size: s.size, stream: true, count: s.count},
 			measurement{name: "write bandwidth " + sizeName(s.size), size: s.size, stream: true, write: true, count: s.count})
@@ -74,8 +75,9 @@ func sizeName(n int) string {
 }
 
 // measure runs all contestants of each measurement in turns. The order turns round
-// from round to round, so that nobody always comes after the same one.
-func measure(ctx context.Context, o options) (Results, error) {
+// from round to round, so that nobody always comes after the same one. After each
+// round keep gets what there is: an interrupt loses only what is under way.
+func measure(ctx context.Context, o options, keep func(Results) error) (Results, error) {
 	if o.addr == "" {
 		return Results{}, errors.New("-addr, the address of the server's device, is needed")
 	}
@@ -92,28 +94,47 @@ func measure(ctx context.Context, o options) (Results, error) {
 	if err != nil {
 		return Results{}, err
 	}
-	r := Results{Machine: machine(o)}
+	r := Results{Machine: machine(o), Load: load1()}
 	for _, m := range measurements() {
 		if !strings.Contains(m.name, o.only) {
 			continue
 		}
 		for round := range o.runs {
-			for i := range who {
-				c := who[(round+i)%len(who)]
-				for _, d := range c.duels(o, m) {
-					got, err := d.run(ctx, o)
-					if err != nil {
-						return r, fmt.Errorf("%s: %s: %w", m.name, c.name, err)
-					}
-					for metric, v := range got {
-						r.record(m.name, c.name, metric, v)
-					}
-				}
+			if err := r.round(ctx, o, m, who, round); err != nil {
+				return r, err
 			}
 			fmt.Fprintf(os.Stderr, "bench: %s: round %d of %d\n", m.name, round+1, o.runs)
+			if err := keep(r); err != nil {
+				return r, err
+			}
 		}
 	}
 	return r, nil
+}
+
+// round adds one run of each contestant: all of them, or none where one fails.
+func (r *Results) round(ctx context.Context, o options, m measurement, who []contestant, n int) error {
+	type one struct {
+		name string
+		got  map[string]float64
+	}
+	var all []one
+	for i := range who {
+		c := who[(n+i)%len(who)]
+		for _, d := range c.duels(o, m) {
+			got, err := d.run(ctx, o)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", m.name, c.name, err)
+			}
+			all = append(all, one{c.name, got})
+		}
+	}
+	for _, a := range all {
+		for metric, v := range a.got {
+			r.record(m.name, a.name, metric, v)
+		}
+	}
+	return nil
 }
 
 // chosen are the contestants that names has, all when it is empty.
@@ -139,8 +160,15 @@ const patience = 2 * time.Minute
 func (d duel) run(ctx context.Context, o options) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if len(d.server) == 0 {
+		out, err := command(ctx, pinned(o.cpus, d.client), d.env).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", d.client[0], err, tail(out))
+		}
+		return d.parse(out)
+	}
 	var serverOut bytes.Buffer
-	server := command(ctx, append(fields(o.server), pinned(o.serverCPUs, d.server)...), d.env)
+	server := command(ctx, append(strings.Fields(o.server), pinned(o.serverCPUs, d.server)...), d.env)
 	server.Stdout, server.Stderr = &serverOut, &serverOut
 	if err := server.Start(); err != nil {
 		return nil, err

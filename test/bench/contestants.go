@@ -15,6 +15,10 @@ const (
 	metricP50  = "P50"
 	metricP99  = "P99"
 	metricRate = "MiB/s"
+	// Of the binding alone, in ns: a call that polls an empty queue once, and each
+	// further poll within the call.
+	metricCall = "call"
+	metricPoll = "poll"
 )
 
 // Ports of the servers.
@@ -22,7 +26,7 @@ const (
 	perftestPort = "18515"
 	ucxPort      = "13337"
 	rawPort      = "18600"
-	benchPort    = "7471"
+	overPort     = "18700"
 )
 
 // contestants are rdmatune's binding and transport, and those that they are compared
@@ -31,26 +35,60 @@ var contestants = []contestant{
 	{"verbs binding", rawDuels},
 	{"perftest", perftestDuels},
 	{"UCX", ucxDuels},
+	{"transport", overDuels},
 }
 
-func rawDuels(o options, m measurement) []duel {
+// program is this one, as the host of the server finds it and as this one does.
+func program(o options) (server, client string) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil
+		self = "bench"
 	}
 	if o.server != "" {
-		self = "bench" // as the server's host finds it
+		return "bench", self
 	}
+	return self, self
+}
+
+// job is m as flags of this program's ends.
+func (m measurement) job() []string {
 	job := []string{"-size", strconv.Itoa(m.size), "-count", strconv.Itoa(m.count), "-warmup", strconv.Itoa(m.count / 10)}
 	if m.stream {
 		job = append(job, "-stream")
 	}
+	return job
+}
+
+// overDuels uses the transport, hinted for what is measured: 64 KiB where latency
+// counts, 0 where bandwidth does.
+func overDuels(o options, m measurement) []duel {
+	if m.write || m.alone {
+		return nil // how it moves a message is its own affair
+	}
+	hint := "65536"
+	if m.stream {
+		hint = "0"
+	}
+	server, client := program(o)
+	return []duel{{
+		server: []string{server, "over-serve", "-device", o.peerDevice, "-listen", o.addr + ":" + overPort, "-hint", hint},
+		client: append([]string{client, "over-connect", "-device", o.device, "-connect", o.addr + ":" + overPort, "-hint", hint}, m.job()...),
+		parse:  parseMetrics,
+	}}
+}
+
+func rawDuels(o options, m measurement) []duel {
+	server, client := program(o)
+	if m.alone {
+		return []duel{{client: []string{client, "raw-costs", "-device", o.device}, parse: parseMetrics}}
+	}
+	job := m.job()
 	if m.write {
 		job = append(job, "-write")
 	}
 	return []duel{{
-		server: []string{self, "raw-serve", "-device", o.peerDevice, "-listen", o.addr + ":" + rawPort},
-		client: append([]string{self, "raw-connect", "-device", o.device, "-connect", o.addr + ":" + rawPort}, job...),
+		server: []string{server, "raw-serve", "-device", o.peerDevice, "-listen", o.addr + ":" + rawPort},
+		client: append([]string{client, "raw-connect", "-device", o.device, "-connect", o.addr + ":" + rawPort}, job...),
 		parse:  parseMetrics,
 	}}
 }
@@ -68,6 +106,8 @@ func parseMetrics(out []byte) (map[string]float64, error) {
 func perftestDuels(o options, m measurement) []duel {
 	tool := "ib_send_lat"
 	switch {
+	case m.alone:
+		return nil
 	case m.write:
 		tool = "ib_write_bw"
 	case m.stream:
@@ -117,7 +157,7 @@ func parsePerftest(out []byte, m measurement) (map[string]float64, error) {
 // percentile a run, the one asked for: latency takes two runs.
 func ucxDuels(o options, m measurement) []duel {
 	switch {
-	case m.write:
+	case m.write || m.alone:
 		return nil
 	case m.stream:
 		return []duel{ucxDuel(o, m, "tag_bw", metricRate)}
@@ -134,10 +174,19 @@ func ucxDuel(o options, m measurement, test, metric string, more ...string) duel
 	return duel{
 		server: args,
 		client: append(append([]string{args[0], o.addr}, args[1:]...), "-v"),
-		env: []string{"UCX_TLS=rc_v", "UCX_NET_DEVICES=" + o.device + ":1", "UCX_IB_GID_INDEX=" + strconv.Itoa(o.gid),
+		env: []string{"UCX_TLS=rc_v", "UCX_NET_DEVICES=" + o.device + ":1", "UCX_IB_GID_INDEX=" + strconv.Itoa(ucxGID(o)),
 			"UCX_WARN_UNUSED_ENV_VARS=n", "UCX_LOG_LEVEL=error"},
 		parse: func(out []byte) (map[string]float64, error) { return parseUCX(out, m.count, metric) },
 	}
+}
+
+// ucxGID is the GID that UCX gets. It connects by datagrams, which UCX 1.13 loses on
+// soft RoCE between addresses of IPv4; there the first entry, of IPv6, serves.
+func ucxGID(o options) int {
+	if strings.HasPrefix(o.device, "rxe") {
+		return 0
+	}
+	return o.gid
 }
 
 // parseUCX reads the last line of comma-separated values: iterations, percentile,

@@ -14,12 +14,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,8 +47,13 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && (args[0] == "raw-serve" || args[0] == "raw-connect") {
-		return runRaw(args[0], args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case "raw-serve", "raw-connect", "raw-costs":
+			return runRaw(args[0], args[1:])
+		case "over-serve", "over-connect":
+			return runOver(ctx, args[0], args[1:])
+		}
 	}
 	var o options
 	f := flag.NewFlagSet("bench", flag.ExitOnError)
@@ -63,44 +67,35 @@ func run(ctx context.Context, args []string) error {
 	f.StringVar(&o.serverCPUs, "server-cpus", "", "`list` of CPUs for the servers")
 	f.IntVar(&o.runs, "runs", 10, "`number` of runs of each")
 	f.StringVar(&o.only, "only", "", "`text` that the names of the measurements must have")
-	f.StringVar(&o.who, "who", "", "`names` of the contestants, separated by commas (default: all)")
+	f.StringVar(&o.who, "who", "", "`names` of the contestants, separated by commas (default: all); those of one comparison belong in one run")
 	f.StringVar(&o.results, "results", "", "`file` that the results are added to")
 	f.StringVar(&o.doc, "doc", "", "Markdown `file` to render the results to")
 	f.BoolVar(&o.render, "render", false, "measure nothing, render -results to -doc")
 	f.Parse(args)
-	var r Results
-	if o.results != "" {
-		b, err := os.ReadFile(o.results)
-		if err == nil {
-			err = json.Unmarshal(b, &r)
-		}
-		if err != nil && !os.IsNotExist(err) {
-			return fmt.Errorf("results: %w", err)
-		}
+	old, err := load(o.results)
+	if err != nil {
+		return fmt.Errorf("results: %w", err)
 	}
-	if !o.render {
-		var fresh Results
-		var err error
-		if o.device == "" {
-			fresh, err = runLab(ctx, o)
-		} else {
-			fresh, err = measure(ctx, o)
-		}
-		if err != nil {
-			return err
-		}
-		r.add(fresh)
+	keep := func(fresh Results) error { return old.with(fresh).save(o.results) }
+	var fresh Results
+	switch {
+	case o.render:
+		fresh.Machine, fresh.Load = old.Machine, old.Load
+	case o.device == "":
+		fresh, err = runLab(ctx, o)
+	default:
+		fresh, err = measure(ctx, o, keep)
 	}
-	if o.results != "" {
-		b, err := json.MarshalIndent(r, "", " ")
-		if err != nil {
-			return err
+	if err != nil {
+		if len(fresh.Series) > 0 {
+			err = errors.Join(err, keep(fresh))
 		}
-		if err := os.WriteFile(o.results, append(b, '\n'), 0o644); err != nil {
-			return err
-		}
+		return err
 	}
-	text := r.markdown()
+	if err := keep(fresh); err != nil {
+		return err
+	}
+	text := old.with(fresh).markdown()
 	if o.doc == "" {
 		_, err := os.Stdout.WriteString(text)
 		return err
@@ -108,9 +103,37 @@ func run(ctx context.Context, args []string) error {
 	return os.WriteFile(o.doc, []byte(text), 0o644)
 }
 
+// load reads results; a file that is not there, or has no name, has none.
+func load(file string) (r Results, err error) {
+	if file == "" {
+		return r, nil
+	}
+	b, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	return r, err
+}
+
+// save writes results to file, which may have no name.
+func (r Results) save(file string) error {
+	if file == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(b, '\n'), 0o644)
+}
+
 // Results are what was measured on one machine.
 type Results struct {
 	Machine string   // what it is, for the reader
+	Load    string   // the host's load average before the last run: other work on it
 	Series  []Series // by measurement and contestant
 }
 
@@ -122,15 +145,16 @@ type Series struct {
 	Runs        []float64 // in the order of the rounds: run i of all contestants belong together
 }
 
-// add puts the series of other in, in place of older ones of the same name.
-func (r *Results) add(other Results) {
-	r.Machine = other.Machine
-	for _, s := range other.Series {
-		r.Series = slices.DeleteFunc(r.Series, func(old Series) bool {
-			return old.Measurement == s.Measurement && old.Contestant == s.Contestant && old.Metric == s.Metric
-		})
-		r.Series = append(r.Series, s)
+// with returns r with the series of fresh, in place of older ones of the same name.
+func (r Results) with(fresh Results) Results {
+	out := Results{Machine: fresh.Machine, Load: fresh.Load}
+	for _, s := range r.Series {
+		if fresh.runs(s.Measurement, s.Contestant, s.Metric) == nil {
+			out.Series = append(out.Series, s)
+		}
 	}
+	out.Series = append(out.Series, fresh.Series...)
+	return out
 }
 
 // record adds one run.
@@ -144,6 +168,3 @@ func (r *Results) record(measurement, contestant, metric string, value float64) 
 	}
 	r.Series = append(r.Series, Series{measurement, contestant, metric, []float64{value}})
 }
-
-// fields splits a command prefix.
-func fields(s string) []string { return strings.Fields(s) }

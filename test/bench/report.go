@@ -24,6 +24,12 @@ Latencies are half round trips, as perftest and UCX print them. The machine: ` +
 In an emulated machine ratios say something, absolute numbers say nothing of any NIC.
 `)
 	}
+	if r.Load != "" {
+		b.WriteString(`
+The host's load average was ` + r.Load + ` before it began. Where that is not near 0, tails and wide
+intervals are about the other work.
+`)
+	}
 	for _, kind := range []struct{ title, prefix, metric, unit string }{
 		{"Latency", "latency", metricP50, "us"},
 		{"Latency", "latency", metricP99, "us"},
@@ -32,7 +38,24 @@ In an emulated machine ratios say something, absolute numbers say nothing of any
 	} {
 		r.table(&b, kind.title, kind.prefix, kind.metric, kind.unit)
 	}
+	r.costs(&b)
 	return b.String()
+}
+
+// costs renders what the binding itself costs.
+func (r Results) costs(b *strings.Builder) {
+	call, poll := r.runs("costs of the binding", "verbs binding", metricCall), r.runs("costs of the binding", "verbs binding", metricPoll)
+	if len(call) == 0 || len(poll) == 0 {
+		return
+	}
+	fmt.Fprintf(b, `
+## The binding alone
+
+A call that polls an empty completion queue takes %.0f ns, each further poll within the
+call %.0f ns: the difference is the way into C and back. A message takes two such ways,
+one to post and one to wait (CQ.Spin polls many times in one); receives are posted and
+sends are signaled in batches.
+`, median(call), median(poll))
 }
 
 // table renders one metric of the measurements whose names start with prefix.

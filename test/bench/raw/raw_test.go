@@ -57,3 +57,13 @@ func TestJobBounds(t *testing.T) {
 		}
 	}
 }
+
+func TestMeasure(t *testing.T) {
+	got, err := Measure(soft.Provider{}, "soft0")
+	if err != nil || got.Call <= 0 || got.Poll < 0 || got.Call > time.Second {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := Measure(soft.Provider{}, "soft7"); err == nil {
+		t.Error("a device that is not there was measured")
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -13,11 +14,13 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
+	"github.com/rdmatune/rdmatune/drivers/verbs/transport"
+	"github.com/rdmatune/rdmatune/test/bench/over"
 	"github.com/rdmatune/rdmatune/test/bench/raw"
 )
 
 // runRaw is one end of the measurement of the binding: what raw-serve and
-// raw-connect do.
+// raw-connect do, and what the binding itself costs: raw-costs.
 func runRaw(verb string, args []string) error {
 	job := raw.Job{Inline: true, Busy: 1000, Signal: 16}
 	f := flag.NewFlagSet(verb, flag.ExitOnError)
@@ -39,6 +42,15 @@ func runRaw(verb string, args []string) error {
 	if err != nil {
 		return err
 	}
+	if verb == "raw-costs" {
+		c, err := raw.Measure(p, *device)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(map[string]float64{
+			metricCall: float64(c.Call.Nanoseconds()), metricPoll: float64(c.Poll.Nanoseconds()),
+		})
+	}
 	if err := raw.Pin(*cpu); err != nil {
 		return err
 	}
@@ -53,16 +65,63 @@ func runRaw(verb string, args []string) error {
 	if err != nil {
 		return err
 	}
-	if *samples != "" {
+	return report(took, *samples, job.Size*job.Count, job.Stream)
+}
+
+// runOver is one end of the measurement of the transport: what over-serve and
+// over-connect do.
+func runOver(ctx context.Context, verb string, args []string) (err error) {
+	job := over.Job{InFlight: 1}
+	f := flag.NewFlagSet(verb, flag.ExitOnError)
+	device := f.String("device", "", "RDMA `device`")
+	listen := f.String("listen", "", "`address` and port to serve on")
+	connect := f.String("connect", "", "`address` and port of the server")
+	hint := f.Int64("hint", -1, "message size hint in `bytes`; -1: none")
+	inFlight := f.Int("in-flight", 16, "`number` of messages of a stream under way at once")
+	f.IntVar(&job.Size, "size", 8, "message size in `bytes`")
+	f.IntVar(&job.Count, "count", 1000, "`number` of messages")
+	f.IntVar(&job.Warmup, "warmup", 100, "`number` of messages before those")
+	f.BoolVar(&job.Stream, "stream", false, "one way at full speed, instead of round trips")
+	samples := f.String("samples", "", "`file` for all round trips in ns, one a line, in their order")
+	f.Parse(args)
+	if job.Stream {
+		job.InFlight = *inFlight
+	}
+	o := transport.Options{Device: *device}
+	if *hint >= 0 {
+		o.Hint = hint
+	}
+	t, err := transport.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	if verb == "over-serve" {
+		l, err := t.Listen(ctx, *listen)
+		if err != nil {
+			return err
+		}
+		return errors.Join(over.Serve(ctx, t, l), l.Close())
+	}
+	took, err := over.Connect(ctx, t, *connect, job)
+	if err != nil {
+		return err
+	}
+	return report(took, *samples, job.Size*job.Count, job.Stream)
+}
+
+// report prints the metrics, and writes all round trips to a file where one is named.
+func report(took []time.Duration, file string, bytes int, stream bool) error {
+	if file != "" {
 		var b []byte
 		for _, d := range took {
 			b = append(strconv.AppendInt(b, d.Nanoseconds(), 10), '\n')
 		}
-		if err := os.WriteFile(*samples, b, 0o644); err != nil {
+		if err := os.WriteFile(file, b, 0o644); err != nil {
 			return err
 		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(metrics(took, job.Size*job.Count, job.Stream))
+	return json.NewEncoder(os.Stdout).Encode(metrics(took, bytes, stream))
 }
 
 // metrics are what a run's times mean: the time of a whole stream of bytes, or round
