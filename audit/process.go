@@ -54,7 +54,8 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 	if p.Comm, err = table.Comm(pid); err != nil {
 		return p, err
 	}
-	p.Cmdline, _ = table.Cmdline(pid)
+	cmdline, _ := table.Cmdline(pid)
+	p.Comm, p.Cmdline = printable(p.Comm), printable(cmdline)
 	env, err := table.Environ(pid)
 	if err != nil {
 		return p, fmt.Errorf("environment: %w", err)
@@ -130,8 +131,8 @@ func (r *Report) disagree() {
 		f.said = true
 		r.Findings = append(r.Findings, Finding{
 			Severity: Contradiction, Library: v.Library, Variable: v.Name, Do: "give all processes of the job the same value",
-			Message: fmt.Sprintf("processes disagree: %s in process %d (%s), %s in process %d (%s)",
-				f.value.Parsed, f.value.Process, f.value.Origin, v.Parsed, v.Process, v.Origin),
+			Message: printable(fmt.Sprintf("processes disagree: %s in process %d (%s), %s in process %d (%s)",
+				f.value.Parsed, f.value.Process, f.value.Origin, v.Parsed, v.Process, v.Origin)),
 		})
 	}
 }

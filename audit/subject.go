@@ -59,7 +59,7 @@ func (s *subject) has(l *Library) bool {
 }
 
 func (s *subject) find(sev Severity, v *Variable, do, format string, args ...any) {
-	f := Finding{Process: s.pid, Severity: sev, Message: fmt.Sprintf(format, args...), Do: do}
+	f := Finding{Process: s.pid, Severity: sev, Message: printable(fmt.Sprintf(format, args...)), Do: printable(do)}
 	if v != nil {
 		f.Library, f.Variable = v.Library, v.Name
 	}
@@ -136,6 +136,9 @@ func (s *subject) files(l *Library) []source {
 		text, ok := s.text(f.path)
 		if !ok {
 			continue
+		}
+		if (l.ID == "ucx" || l.ID == "ucc") && strings.Contains(text, "\n[") {
+			s.report.Notes = append(s.report.Notes, f.path+": its sections are for some machines only and are not looked into")
 		}
 		src := source{f, f.read(text)}
 		if len(src.values) == 0 {

@@ -52,6 +52,7 @@ func (n *Node) Resources(ctx context.Context) (*rdmanl.Table, error) {
 	if max(len(t.Devices), len(t.QPs), len(t.CQs), len(t.MRs), len(t.Contexts), len(t.CMIDs)) > maxResources {
 		return nil, fmt.Errorf("%s: a list has more than %d entries", resourcesFile, maxResources)
 	}
+	t.Sanitize()
 	return &t, nil
 }
 

@@ -26,8 +26,8 @@ func TestResourcesAtRest(t *testing.T) {
 	if _, err := open().Resources(t.Context()); !errors.Is(err, ErrNotObservable) {
 		t.Errorf("without the file: %v", err)
 	}
-	got, err := open(txtar.File{Name: "rdma/resources.json", Data: []byte(`{"devices":[{"index":1,"name":"mlx5_0"}],"qps":[{"device":"mlx5_0","lqpn":18,"type":"RC","state":"RTS","tid":7}]}`)}).Resources(t.Context())
-	if err != nil || len(got.QPs) != 1 || got.QPs[0].TID != 7 || got.QPs[0].Number != 18 {
+	got, err := open(txtar.File{Name: "rdma/resources.json", Data: []byte(`{"devices":[{"index":1,"name":"mlx5_0"}],"qps":[{"device":"mlx5_0","lqpn":18,"type":"R\u001bC","state":"RTS","tid":7}]}`)}).Resources(t.Context())
+	if err != nil || len(got.QPs) != 1 || got.QPs[0].Type != "R?C" || got.QPs[0].TID != 7 || got.QPs[0].Number != 18 {
 		t.Errorf("captured resources: %+v, %v", got, err)
 	}
 	if _, err := open(txtar.File{Name: "rdma/resources.json", Data: []byte(`{"qps":[{"lqpn":-1}]}`)}).Resources(t.Context()); err == nil {

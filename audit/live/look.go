@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
@@ -250,6 +251,19 @@ func (l *looker) transport(t *control.Process) {
 	}
 }
 
+// maxText bounds a text that a process gives, in bytes.
+const maxText = 4096
+
+// printable makes a text that a process gives fit to be shown.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text[:min(len(text), maxText)], "?"))
+}
+
 // nonempty is text, or nil when it is empty.
 func nonempty(text *string) *string {
 	if *text == "" {
@@ -269,8 +283,9 @@ func (l *looker) describe(p *Process) bool {
 		return true
 	}
 	p.Start = start
-	p.Comm, _ = l.table.Comm(p.PID)
-	p.Cmdline, _ = l.table.Cmdline(p.PID)
+	comm, _ := l.table.Comm(p.PID)
+	cmdline, _ := l.table.Cmdline(p.PID)
+	p.Comm, p.Cmdline = printable(comm), printable(cmdline)
 	if uid, err := l.table.UID(p.PID); err == nil {
 		p.UID = &uid
 	}
@@ -283,7 +298,7 @@ func (l *looker) describe(p *Process) bool {
 	}
 	if p.Workload == "" {
 		if env, err := l.table.Environ(p.PID); err == nil {
-			p.Workload = env["RDMATUNE_WORKLOAD"]
+			p.Workload = printable(env["RDMATUNE_WORKLOAD"])
 		}
 	}
 	if set, file, err := l.table.CPUSet(p.PID); err == nil && file != "" {
@@ -315,7 +330,7 @@ func listThreads(threads []procs.Detail) []Thread {
 	}
 	out := make([]Thread, len(threads))
 	for i, th := range threads {
-		out[i] = Thread{TID: th.TID, Comm: th.Comm, CPUs: cpulist.Format(th.CPUs), Mems: th.Mems, SelfPinned: !th.CPUs.Equals(all)}
+		out[i] = Thread{TID: th.TID, Comm: printable(th.Comm), CPUs: cpulist.Format(th.CPUs), Mems: th.Mems, SelfPinned: !th.CPUs.Equals(all)}
 		if th.LastCPU >= 0 {
 			out[i].LastCPU = &th.LastCPU
 		}

@@ -111,6 +111,47 @@ type Table struct {
 	Problems []Problem `json:"problems"`
 }
 
+// Sanitize makes every text of a table that did not come from this kernel fit to be
+// shown: bounded, and without control characters.
+func (t *Table) Sanitize() {
+	fix := func(texts ...*string) {
+		for _, s := range texts {
+			*s = printable([]byte((*s)[:min(len(*s), maxReason)]))
+		}
+	}
+	for i := range t.Devices {
+		fix(&t.Devices[i].Name, &t.Devices[i].Firmware, &t.Devices[i].Protocol)
+	}
+	for i := range t.Links {
+		l := &t.Links[i]
+		fix(&l.Device, &l.State, &l.PhysState, &l.Netdev)
+	}
+	for i := range t.QPs {
+		q := &t.QPs[i]
+		fix(&q.Device, &q.Type, &q.State, &q.PathMig, &q.Kernel)
+	}
+	for i := range t.CQs {
+		fix(&t.CQs[i].Device, &t.CQs[i].PollCtx, &t.CQs[i].Kernel)
+	}
+	for i := range t.MRs {
+		fix(&t.MRs[i].Device, &t.MRs[i].Kernel)
+	}
+	for i := range t.Contexts {
+		fix(&t.Contexts[i].Device, &t.Contexts[i].Kernel)
+	}
+	for i := range t.CMIDs {
+		c := &t.CMIDs[i]
+		fix(&c.Device, &c.Type, &c.State, &c.Space, &c.Kernel)
+	}
+	for i := range t.Problems {
+		p := &t.Problems[i]
+		fix(&p.Device, &p.What, &p.Reason)
+	}
+}
+
+// maxReason bounds a text of a table that is read from a file.
+const maxReason = 300
+
 // Names of numbers (IBTA; ib_verbs.h, rdma_cm.h).
 var (
 	qpTypes     = map[uint64]string{0: "SMI", 1: "GSI", 2: "RC", 3: "UC", 4: "UD", 5: "RAW_IPV6", 6: "RAW_ETHERTYPE", 8: "RAW_PACKET", 9: "XRC_INI", 10: "XRC_TGT", 255: "DRIVER"}
