@@ -50,6 +50,9 @@ func TestParse(t *testing.T) {
 			map[string]float64{metricP99: 20500}},
 		{"UCX rate", func() (map[string]float64, error) { return parseUCX([]byte(ucxLatency), 4000, metricRate) },
 			map[string]float64{metricRate: 0}},
+		{"UCX padded", func() (map[string]float64, error) {
+			return parseUCX([]byte("heading\n 400,1.000,3357.161,5703.462,18.62,10.96,298,175\n"), 400, metricRate)
+		}, map[string]float64{metricRate: 10.96}},
 		{"UCX cut off", func() (map[string]float64, error) { return parseUCX([]byte("4000,1\n"), 4000, metricP50) }, nil},
 		{"ours", func() (map[string]float64, error) { return parseMetrics([]byte(`{"P50":1500}`)) },
 			map[string]float64{metricP50: 1500}},

@@ -193,7 +193,7 @@ func ucxGID(o options) int {
 // average and overall latency in us, average and overall rate in MiB/s.
 func parseUCX(out []byte, count int, metric string) (map[string]float64, error) {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	row := strings.Split(lines[len(lines)-1], ",")
+	row := strings.Split(strings.ReplaceAll(lines[len(lines)-1], " ", ""), ",") // numbers are padded
 	if len(row) < 6 || row[0] != strconv.Itoa(count) {
 		return nil, fmt.Errorf("no result of ucx_perftest in %q", tail(out))
 	}
