@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -135,5 +136,27 @@ func TestPlaces(t *testing.T) {
 	}
 	if args, err := table.Args(10); err != nil || len(args) != 3 || args[1] != "-x" || args[2] != "" {
 		t.Errorf("Args = %q, %v", args, err)
+	}
+}
+
+// TestManyProcesses: threads of a captured tree are found in one pass, however many
+// they are.
+func TestManyProcesses(t *testing.T) {
+	const n = 20_000
+	m := sysfs.NewMem()
+	var tids []int
+	for i := range n {
+		pid := 10 + 2*i
+		m.File(fmt.Sprintf("/proc/%d/task/%d/stat", pid, pid+1), "")
+		tids = append(tids, pid+1)
+	}
+	got, err := New(m.Open(t.TempDir(), nil), nil).Processes(tids)
+	if err != nil || len(got) != n {
+		t.Fatalf("%d of %d threads found: %v", len(got), n, err)
+	}
+	for tid, pid := range got {
+		if pid != tid-1 {
+			t.Fatalf("thread %d is said to be of process %d", tid, pid)
+		}
 	}
 }
