@@ -100,8 +100,11 @@ func (r Results) table(b *strings.Builder, title, prefix, metric, unit string) {
 				v /= 1000
 			}
 			fmt.Fprintf(b, " %.1f |", v)
-			if c != referee {
-				x := compare(runs, base)
+			switch x := compare(runs, base); {
+			case c == referee:
+			case len(base) == 0:
+				b.WriteString(" - |")
+			default:
 				fmt.Fprintf(b, " %.2f (%.2f to %.2f) |", x.value, x.low, x.high)
 			}
 		}
