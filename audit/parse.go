@@ -173,16 +173,22 @@ func parseUCX(text string, sizes bool) Parsed {
 		}
 		shift, rest = s, unit[min(len(unit), 2):]
 	}
-	p := Parsed{Number: new(big.Int).SetUint64(uint64(n) << shift)} // size_t arithmetic
-	if n < 0 {
+	v := uint64(n) << shift // size_t arithmetic
+	p := Parsed{Number: new(big.Int).SetUint64(v)}
+	switch {
+	case v == math.MaxUint64: // UCS_MEMUNITS_INF
+		return Parsed{Word: "inf", Trap: fmt.Sprintf("%q wraps round to what UCX has for inf", text)}
+	case v == math.MaxUint64-1: // UCS_MEMUNITS_AUTO
+		return Parsed{Word: "auto", Trap: fmt.Sprintf("%q wraps round to what UCX has for auto", text)}
+	case n < 0:
 		p.Trap = fmt.Sprintf("%q is read as %s: a negative number wraps round", text, p.Number)
-	} else if overflow || n<<shift>>shift != n {
+	case overflow || n<<shift>>shift != n:
 		p.Trap = fmt.Sprintf("%q is read as %s: it does not fit into 64 bits", text, p.Number)
 	}
 	return trap(p, text, rest, sizes)
 }
 
-// parseRndv reads UCX_RNDV_THRESH, which may give the two distances a value each:
+// parseRndv reads UCX_RNDV_THRESH, which in later releases may give the two distances a value each:
 // intra:16k,inter:32k. The one between nodes is what counts here.
 func parseRndv(text string, sizes bool) Parsed {
 	if !strings.ContainsAny(text, ":,") {

@@ -46,24 +46,26 @@ func ucxRows() []Variable {
 	rows[0].HCL, rows[0].read = "hint.size", parseRndv
 	rows[0].Boundary = "exclusive: a threshold of T is forced from size >= T, so a hint of H is T = H + 1"
 	rows[0].express = func(hint int64) string { return decimal(hint + 1) }
-	for _, transport := range []string{"IB", "RC_VERBS", "RC_MLX5", "DC_MLX5", "UD_VERBS", "UD_MLX5"} {
-		scope := "process, transport " + transport
-		add := func(name, def, unit, doc string) {
-			rows = append(rows, Variable{Library: "ucx", Name: "UCX_" + transport + "_" + name, FileKey: "UCX_" + transport + "_" + name, Unit: unit, Default: def, Scope: scope, Doc: doc, read: parseUCX})
-		}
-		add("TX_MIN_INLINE", "64", "bytes", "inline space to reserve at least; the device's limit bounds it, and the transport's own name stands above UCX_IB_")
-		add("TX_QUEUE_LEN", "256", "count", "depth of the send queue")
-		if transport != "IB" {
-			add("TX_CQ_MODERATION", "64", "count", "work requests without a completion of their own, which is no interrupt moderation")
-		}
-		add("RX_QUEUE_LEN", "4096", "count", "depth of the receive queue")
-	}
-	for i := range rows {
-		if name, ok := strings.CutPrefix(rows[i].Name, "UCX_"); ok && strings.Contains(rows[i].Scope, "transport") && !strings.HasPrefix(name, "IB_") {
-			_, setting, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(name, "RC_"), "DC_"), "UD_"), "_")
-			if generic := "UCX_IB_" + setting; setting != "TX_CQ_MODERATION" {
-				rows[i].fallback = generic
+	// Each inherits from the one named beside it where it is not set itself.
+	for _, t := range []struct{ name, from, tx, rx string }{
+		{"IB", "", "256", "4096"},
+		{"RC", "IB", "256", "4095"}, {"RC_VERBS", "RC", "256", "4095"}, {"RC_MLX5", "RC", "256", "4095"},
+		{"DC", "RC", "128", "4095"}, {"DC_MLX5", "DC", "128", "4095"},
+		{"UD", "IB", "256", "4096"}, {"UD_VERBS", "UD", "256", "4096"}, {"UD_MLX5", "UD", "256", "4096"},
+	} {
+		add := func(name, def, unit, doc, root string) {
+			full := "UCX_" + t.name + "_" + name
+			v := Variable{Library: "ucx", Name: full, FileKey: full, Unit: unit, Default: def, Scope: "process, transport " + t.name, Doc: doc, read: parseUCX}
+			if t.name != root {
+				v.fallback = "UCX_" + t.from + "_" + name
 			}
+			rows = append(rows, v)
+		}
+		add("TX_MIN_INLINE", "64", "bytes", "inline space to reserve at least; the device's limit bounds it", "IB")
+		add("TX_QUEUE_LEN", t.tx, "count", "depth of the send queue", "IB")
+		add("RX_QUEUE_LEN", t.rx, "count", "depth of the receive queue", "IB")
+		if strings.HasPrefix(t.name, "RC") {
+			add("TX_CQ_MODERATION", "64", "count", "work requests without a completion of their own, which is no interrupt moderation", "RC")
 		}
 	}
 	u := rows[0]

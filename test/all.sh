@@ -11,7 +11,7 @@ step() { echo; echo "== $*"; }
 
 step "Debian packages for the Go tests"
 missing=''
-for p in gcc libc6-dev libibverbs-dev git openmpi-bin; do
+for p in gcc libc6-dev libibverbs-dev git openmpi-bin ucx-utils; do
 	dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"
 done
 if [ -n "$missing" ]; then
