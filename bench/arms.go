@@ -75,6 +75,7 @@ func Run(ctx context.Context, arms []Arm, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	defer c.free()
 	ctx, stop := c.connContext(ctx)
 	defer stop()
 	for _, a := range c.arms {
@@ -101,6 +102,8 @@ func newClient(arms []Arm, o Options) (*client, error) {
 		for _, conn := range a.Conns {
 			r, err := newRun(conn, &c.o)
 			if err != nil {
+				c.arms = append(c.arms, w)
+				c.free()
 				return nil, err
 			}
 			r.stopping, r.moves = &c.stopping, &c.moves
@@ -115,6 +118,15 @@ func newClient(arms []Arm, o Options) (*client, error) {
 		return nil, errors.New("nothing to measure")
 	}
 	return c, nil
+}
+
+// free gives the memory of messages back.
+func (c *client) free() {
+	for _, a := range c.arms {
+		for _, r := range a.runs {
+			r.free()
+		}
+	}
 }
 
 // connContext returns the context of everything on the connections, which outlives

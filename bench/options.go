@@ -58,7 +58,7 @@ type Options struct {
 	Workload, Device string
 	Simulated        bool
 	// Alloc returns the memory of messages, such as registered memory; nil: make.
-	Alloc func(n int) ([]byte, error)
+	Alloc Allocator
 	// Progress is called when the connection is up and after every turn; nil: nobody is.
 	Progress func(Progress)
 }
@@ -70,6 +70,11 @@ type Progress struct {
 	N       int64         // timed messages of that size and series so far
 	Elapsed time.Duration // since the start
 }
+
+// An Allocator returns n bytes and what gives them back.
+type Allocator func(n int) (b []byte, free func(), err error)
+
+func makeMemory(n int) ([]byte, func(), error) { return make([]byte, n), func() {}, nil }
 
 // Defaults.
 const (
@@ -120,7 +125,7 @@ func (o *Options) settle(arms int) error {
 		o.Rounds = min(o.Rounds, o.Count)
 	}
 	if o.Alloc == nil {
-		o.Alloc = func(n int) ([]byte, error) { return make([]byte, n), nil }
+		o.Alloc = makeMemory
 	}
 	if err := o.check(); err != nil {
 		return err

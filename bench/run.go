@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/rdmatune/rdmatune/measure"
 )
 
 // A run is the client's work on one connection. All but the atomics belong to one
@@ -29,8 +27,8 @@ type run struct {
 	acct  *account
 	sent  []uint64
 
-	hist *measure.Histogram // of the turn
-	due  time.Time          // when the next message is due, with a rate
+	due  time.Time // when the next message is due, with a rate
+	free func()    // gives the memory back
 
 	unknown uint64
 	counts  []Counts // the server's, nil until they came
@@ -39,34 +37,42 @@ type run struct {
 func newRun(c Conn, o *Options) (*run, error) {
 	r := &run{
 		conn: c, o: o, codec: codec{send: toServer, recv: toClient},
-		acct: newAccount(len(o.Sizes)), sent: make([]uint64, len(o.Sizes)), hist: measure.New(),
+		acct: newAccount(len(o.Sizes)), sent: make([]uint64, len(o.Sizes)),
 	}
 	lanes := 1
 	if o.Mode.streaming() {
 		lanes = o.InFlight
 	}
 	largest := int(slices.Max(o.Sizes))
-	var err error
-	if r.out, err = buffers(o.Alloc, lanes, largest); err != nil {
+	out, freeOut, err := buffers(o.Alloc, lanes, largest)
+	if err != nil {
 		return nil, err
 	}
-	for _, b := range r.out {
+	for _, b := range out {
 		fill(b)
 	}
-	r.in, err = buffers(o.Alloc, lanes, max(largest, maxControl))
-	return r, err
+	in, freeIn, err := buffers(o.Alloc, lanes, max(largest, maxControl))
+	if err != nil {
+		freeOut()
+		return nil, err
+	}
+	r.out, r.in, r.free = out, in, func() { freeOut(); freeIn() }
+	return r, nil
 }
 
-// buffers allocates n buffers of size bytes.
-func buffers(alloc func(int) ([]byte, error), n, size int) ([][]byte, error) {
+// buffers allocates n buffers of size bytes, as parts of one.
+func buffers(alloc Allocator, n, size int) ([][]byte, func(), error) {
+	// Each begins on a cache line of its own.
+	stride := (size + 63) &^ 63
+	all, free, err := alloc(n * stride)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%d buffers of %d bytes: %w", n, size, err)
+	}
 	out := make([][]byte, n)
 	for i := range out {
-		var err error
-		if out[i], err = alloc(size); err != nil {
-			return nil, fmt.Errorf("%d buffers of %d bytes: %w", n, size, err)
-		}
+		out[i] = all[i*stride : i*stride+size : i*stride+size]
 	}
-	return out, nil
+	return out, free, nil
 }
 
 func (r *run) hello() error {

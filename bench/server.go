@@ -15,7 +15,7 @@ type ServeOptions struct {
 	// Device is told to the clients, for their reports.
 	Device string
 	// Alloc returns the memory of messages, such as registered memory; nil: make.
-	Alloc func(n int) ([]byte, error)
+	Alloc Allocator
 	// Clients bounds how many are served at once; more are refused as busy. 0 or above
 	// MaxClients: MaxClients.
 	Clients int
@@ -110,14 +110,15 @@ type server struct {
 	o        *ServeOptions
 	client   controlMsg // its hello
 	in, out  [][]byte
-	next     uint64 // number of the next answer
+	free     []func() // give them back
+	next     uint64   // number of the next answer
 	acct     *account
 	answered []uint64
 }
 
 func serveOne(ctx context.Context, c Conn, o ServeOptions, busy bool) Served {
 	if o.Alloc == nil {
-		o.Alloc = func(n int) ([]byte, error) { return make([]byte, n), nil }
+		o.Alloc = makeMemory
 	}
 	s := &server{conn: c, codec: codec{send: toClient, recv: toServer}, o: &o}
 	var cancel context.CancelCauseFunc
@@ -132,7 +133,11 @@ func serveOne(ctx context.Context, c Conn, o ServeOptions, busy bool) Served {
 		err = cause
 	}
 	cancel(nil)
-	return s.served(errors.Join(err, c.Close()))
+	err = errors.Join(err, c.Close())
+	for _, free := range s.free {
+		free()
+	}
+	return s.served(err)
 }
 
 // hello settles what the client wants. Only then are buffers of the client's sizes
@@ -160,12 +165,15 @@ func (s *server) hello(busy bool) error {
 	}
 	s.client = m
 	largest := int(slices.Max(m.Sizes))
-	if s.in, err = buffers(s.o.Alloc, m.InFlight, max(largest, maxControl)); err != nil {
+	var free func()
+	if s.in, free, err = buffers(s.o.Alloc, m.InFlight, max(largest, maxControl)); err != nil {
 		return err
 	}
-	if s.out, err = buffers(s.o.Alloc, m.InFlight, largest); err != nil {
+	s.free = append(s.free, free)
+	if s.out, free, err = buffers(s.o.Alloc, m.InFlight, largest); err != nil {
 		return err
 	}
+	s.free = append(s.free, free)
 	for _, b := range s.out {
 		fill(b)
 	}

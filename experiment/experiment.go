@@ -120,6 +120,7 @@ type Guard struct {
 const (
 	RoundTrip  = "round_trip" // from before the send until after the receipt of the answer
 	Stream     = "stream"     // one way, as many under way as the connection takes
+	AllReduce  = "all_reduce" // of the data of all ranks, from a barrier to the end
 	Completion = "completion" // from the post of a message to its completion, on live connections
 )
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -143,7 +144,7 @@ func (e Experiment) check() error {
 
 func (z Size) check(series map[string]bool) error {
 	switch {
-	case z.Kind != RoundTrip && z.Kind != Stream && z.Kind != Completion:
+	case !slices.Contains([]string{RoundTrip, Stream, AllReduce, Completion}, z.Kind):
 		return fmt.Errorf("kind %.20q", z.Kind)
 	case !series[z.Series]:
 		return fmt.Errorf("series %.40q is not declared", z.Series)

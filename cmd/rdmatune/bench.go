@@ -46,7 +46,7 @@ connections; those of --hints keep the hint that they were made with.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchServe(o), newBenchConnect(o), newBenchLoop(o))
+	cmd.AddCommand(newBenchServe(o), newBenchConnect(o), newBenchLoop(o), newBenchAllreduce(o), newBenchRank(o))
 	return cmd
 }
 
@@ -129,6 +129,18 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 	return x, nil
 }
 
+// registered allocates registered memory, so that no message of a benchmark has to be
+// registered while it is timed.
+func registered(t *transport.Transport) bench.Allocator {
+	return func(n int) ([]byte, func(), error) {
+		b, err := t.Register(n)
+		if err != nil {
+			return nil, nil, err
+		}
+		return b.Bytes(), func() { b.Close() }, nil
+	}
+}
+
 // simulated reports whether what is measured on a device says nothing of a NIC.
 func simulated(n *node.Node, facts *node.Facts, device string) bool {
 	if n.Kind() != node.Local {
@@ -174,7 +186,7 @@ port is open on the device's own address and on loopback only.`,
 			printf(os.Stdout, "Serving workload %q on %s, at %s.\n", b.workload, x.device, l.Addr())
 			bad := false
 			err = bench.Serve(ctx, func(ctx context.Context) (bench.Conn, error) { return l.Accept(ctx) }, bench.ServeOptions{
-				Device: x.device,
+				Device: x.device, Alloc: registered(x.transport),
 				OnClient: func(s bench.Served) {
 					bad = !writeServed(s) || bad
 					if b.once {

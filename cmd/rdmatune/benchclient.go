@@ -365,6 +365,7 @@ func (o *options) measure(cmd *cobra.Command, b *benchFlags, client func(context
 	}
 	began := time.Now()
 	before := x.node.Activity(x.facts, x.device)
+	bo.Alloc = registered(x.transport)
 	r, runErr := client(ctx, x, bo)
 	if len(r.Sizes) == 0 {
 		return runErr

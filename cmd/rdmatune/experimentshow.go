@@ -83,7 +83,7 @@ func writeExperiment(e experiment.Experiment) error {
 
 // writeSizes writes what was measured of each kind.
 func writeSizes(w io.Writer, e experiment.Experiment) {
-	for _, kind := range []string{experiment.RoundTrip, experiment.Completion, experiment.Stream} {
+	for _, kind := range []string{experiment.RoundTrip, experiment.AllReduce, experiment.Completion, experiment.Stream} {
 		head := false
 		for _, s := range e.Sizes {
 			if s.Kind != kind {

@@ -73,6 +73,7 @@ func (m *meter) against(ctx context.Context, device, peer string, arms []arm, o 
 		return r, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
+	o.Alloc = registered(t)
 	o.Simulated = simulated(m.s.node, m.facts, device)
 	var list []bench.Arm
 	for _, a := range arms {

@@ -47,6 +47,7 @@ var allowed = map[string][]string{
 	"audit/live":                 {"param", "node", "internal/...", "drivers/verbs/control"},
 	"doctor":                     {"param", "node", "internal/...", "audit/live", "drivers/verbs", "drivers/verbs/control"},
 	"bench":                      {"param", "measure", "drivers/verbs/control", "drivers/verbs/transport"},
+	"bench/ring":                 {"bench"},
 	"tune":                       {"param", "measure", "bench"},
 	"cmd/rdmatune":               {"..."},
 	"examples":                   {"..."},

@@ -1,0 +1,443 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmatune/rdmatune/bench/ring"
+	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/measure"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/spec"
+)
+
+// allreduceFlags are the flags of bench allreduce.
+type allreduceFlags struct {
+	device string
+	ranks  int
+	sizes  string
+	count  int
+	warmup int
+	asJSON bool
+}
+
+// Defaults of bench allreduce.
+const (
+	allreduceCount  = 200
+	allreduceWarmup = 10
+	allreduceRounds = 10
+)
+
+// A ringJob is what a rank is told to do.
+type ringJob struct {
+	Rank, Ranks   int
+	Device        string
+	Sizes         []int64
+	Count, Warmup int
+	Rounds        int
+}
+
+// arms are the set-ups that a job measures: hint 0, and of each size the hint that
+// matches its messages.
+func (j ringJob) hints() []int64 {
+	out := []int64{0}
+	for _, s := range j.Sizes {
+		out = append(out, ring.MatchedHint(s, j.Ranks))
+	}
+	return out
+}
+
+// A ringCell is what a rank measured of one size with one hint.
+type ringCell struct {
+	Size      int64
+	Matched   bool // else hint 0
+	Histogram []byte
+	Profile   map[string]string
+}
+
+// A ringLine is one line between the parent and a rank, whichever field is set.
+type ringLine struct {
+	Job   *ringJob   `json:",omitempty"` // to the rank, first
+	Addr  string     `json:",omitempty"` // of the rank; then to it: of the next rank
+	Cells []ringCell `json:",omitempty"` // of the rank, in the end
+	Error string     `json:",omitempty"` // of the rank
+}
+
+func newBenchAllreduce(o *options) *cobra.Command {
+	f := &allreduceFlags{}
+	cmd := &cobra.Command{
+		Use:   "allreduce",
+		Short: "Measure a ring all-reduce between several processes",
+		Long: `Start one process for each rank on this node, join them in a ring over the transport,
+and time all-reduces of float32 data, with hint 0 and with the hint that matches the
+messages (a rank's share of the data and a fifth), in turns. Every result is checked.
+It says above which size the low-latency path loses.`,
+		Example: `  rdmatune bench allreduce --ranks 4
+  rdmatune bench allreduce --ranks 4 --device rxe0,rxe1 --sizes 256KiB..2MiB`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.allreduce(cmd, f) },
+	}
+	cmd.Flags().StringVar(&f.device, "device", "soft0", "RDMA `devices`, separated by commas; ranks take them in turn")
+	cmd.Flags().IntVar(&f.ranks, "ranks", 2, "`number` of processes")
+	cmd.Flags().StringVar(&f.sizes, "sizes", "256KiB..2MiB", "`sizes` of the data that is reduced")
+	cmd.Flags().IntVar(&f.count, "count", allreduceCount, "all-reduces that are timed of each size and hint")
+	cmd.Flags().IntVar(&f.warmup, "warmup", allreduceWarmup, "all-reduces before each turn that are checked but not timed")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+func (f *allreduceFlags) job() (ringJob, error) {
+	j := ringJob{Ranks: f.ranks, Count: f.count, Warmup: f.warmup, Rounds: min(allreduceRounds, f.count)}
+	var err error
+	if j.Sizes, err = parseSizes(f.sizes); err != nil {
+		return j, err
+	}
+	switch {
+	case f.ranks < 2 || f.ranks > ring.MaxRanks:
+		return j, fmt.Errorf("--ranks %d: it must be 2 to %d", f.ranks, ring.MaxRanks)
+	case f.count < 1 || f.count > 1_000_000 || f.warmup < 0 || f.warmup > 1_000_000:
+		return j, errors.New("--count must be 1 to 1000000 and --warmup not negative")
+	case len(j.Sizes) > 8:
+		return j, fmt.Errorf("--sizes: %d sizes; at most 8, each has connections of its own", len(j.Sizes))
+	}
+	for _, s := range j.Sizes {
+		if s < int64(4*f.ranks) || s > ring.MaxData || s%4 != 0 {
+			return j, fmt.Errorf("--sizes: %s must be a multiple of 4 bytes, from 4 for each rank to %s", param.FormatBytes(s), param.FormatBytes(ring.MaxData))
+		}
+	}
+	return j, nil
+}
+
+func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
+	j, err := f.job()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	s, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	facts, err := s.node.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	devices := strings.Split(f.device, ",")
+	began := time.Now()
+	before := s.node.Activity(facts, devices[0])
+	printf(os.Stderr, "Measuring %d sizes on %d ranks, %d all-reduces of each size and hint ...\n", len(j.Sizes), j.Ranks, j.Count)
+	cells, err := o.runRing(ctx, j, devices)
+	if err != nil {
+		return err
+	}
+	r := newRingReport(j, cells)
+	e := experiment.Experiment{
+		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: "allreduce", Status: experiment.Done,
+		Duration: time.Since(began), Node: s.identity(facts, devices[0]), Device: devices[0], Simulated: simulated(s.node, facts, devices[0]),
+		Version: spec.Version, Detail: experiment.Detail{
+			Explain: s.node.Explain(facts, devices[0]), Observed: s.node.Observed(facts, devices[0], before),
+			Notes: []string{fmt.Sprintf("ring all-reduce of %d ranks on %s; sizes are of the data, latencies from a barrier to the end of all ranks", j.Ranks, f.device)},
+		},
+	}
+	r.Simulated, r.Experiment = e.Simulated, e.ID
+	if err := r.record(&e); err != nil {
+		return err
+	}
+	db, err := experiment.Open(ctx, s.node.StateDir())
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(db.Finish(ctx, e), db.Close()); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return writeJSON(r)
+	}
+	return r.writeText()
+}
+
+// runRing starts the ranks, introduces them to each other, and returns what all of them
+// measured.
+func (o *options) runRing(ctx context.Context, j ringJob, devices []string) ([]ringCell, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ranks := make([]*ringProcess, j.Ranks)
+	for i := range ranks {
+		j.Rank, j.Device = i, devices[i%len(devices)]
+		if ranks[i], err = startRank(ctx, self, o, j); err != nil {
+			break
+		}
+	}
+	var cells []ringCell
+	if err == nil {
+		cells, err = conduct(ranks)
+	}
+	if err != nil {
+		cancel() // the others wait for one that is gone
+	}
+	for _, p := range ranks {
+		if p != nil {
+			err = errors.Join(err, p.wait(err != nil))
+		}
+	}
+	return cells, err
+}
+
+// conduct passes the addresses around and collects the results.
+func conduct(ranks []*ringProcess) ([]ringCell, error) {
+	addrs := make([]string, len(ranks))
+	for i, p := range ranks {
+		line, err := p.read()
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: %w", i, err)
+		}
+		addrs[i] = line.Addr
+	}
+	for i, p := range ranks {
+		if err := p.write(ringLine{Addr: addrs[(i+1)%len(ranks)]}); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", i, err)
+		}
+	}
+	var cells []ringCell
+	for i, p := range ranks {
+		line, err := p.read()
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: %w", i, err)
+		}
+		cells = append(cells, line.Cells...)
+	}
+	return cells, nil
+}
+
+// A ringProcess is a rank as its parent sees it.
+type ringProcess struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// startRank starts the process of j.Rank, which dies with this one.
+func startRank(ctx context.Context, self string, o *options, j ringJob) (*ringProcess, error) {
+	args := []string{"bench", "rank"}
+	if o.node != "" {
+		args = append(args, "--node", o.node)
+	}
+	if o.stateDir != "" {
+		args = append(args, "--state-dir", o.stateDir)
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = 5 * time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &ringProcess{cmd: cmd, in: in, out: json.NewDecoder(bufio.NewReader(out))}
+	return p, p.write(ringLine{Job: &j})
+}
+
+func (p *ringProcess) write(l ringLine) error { return json.NewEncoder(p.in).Encode(l) }
+
+func (p *ringProcess) read() (ringLine, error) {
+	var l ringLine
+	if err := p.out.Decode(&l); err != nil {
+		return l, fmt.Errorf("it ended early: %w", err)
+	}
+	if l.Error != "" {
+		return l, errors.New(l.Error)
+	}
+	return l, nil
+}
+
+// wait ends the process; killed says that its end is our doing.
+func (p *ringProcess) wait(killed bool) error {
+	p.in.Close()
+	err := p.cmd.Wait()
+	if killed {
+		return nil
+	}
+	return err
+}
+
+// A ringReport is what bench allreduce prints.
+type ringReport struct {
+	FormatVersion string    `json:"format_version"`
+	Ranks         int       `json:"ranks"`
+	Simulated     bool      `json:"simulated"`
+	Sizes         []ringRow `json:"sizes"`
+	Loses         string    `json:"loses"` // from where the low-latency path does
+	Experiment    string    `json:"experiment"`
+}
+
+// A ringRow is one size. Times are of all ranks, in nanoseconds.
+type ringRow struct {
+	Size    int64    `json:"size"`
+	Message int64    `json:"message"` // bytes of the largest one
+	Hint    int64    `json:"hint"`    // the matched one, in bytes
+	Zero    ringTime `json:"hint_0"`
+	Matched ringTime `json:"matched"`
+	By      float64  `json:"by"`    // of the means
+	Shown   bool     `json:"shown"` // that they differ
+
+	zero, matched *measure.Histogram
+	profiles      [2]map[string]string
+}
+
+type ringTime struct {
+	N    int64 `json:"n"`
+	Mean int64 `json:"mean_ns"`
+	P50  int64 `json:"p50_ns"`
+	P99  int64 `json:"p99_ns"`
+}
+
+func newRingReport(j ringJob, cells []ringCell) ringReport {
+	r := ringReport{FormatVersion: "1.0", Ranks: j.Ranks}
+	for _, size := range j.Sizes {
+		row := ringRow{Size: size, Message: ring.Chunk(size, j.Ranks), Hint: ring.MatchedHint(size, j.Ranks), zero: measure.New(), matched: measure.New()}
+		for _, c := range cells {
+			if c.Size != size {
+				continue
+			}
+			h, err := measure.Decode(c.Histogram)
+			if err != nil {
+				continue // a rank of the same program wrote it
+			}
+			if c.Matched {
+				row.matched.Merge(h)
+				row.profiles[1] = c.Profile
+			} else {
+				row.zero.Merge(h)
+				row.profiles[0] = c.Profile
+			}
+		}
+		mean := func(h *measure.Histogram) (ringTime, float64, float64) {
+			m, se := h.Mean()
+			return ringTime{h.N(), int64(m), int64(h.Quantile(0.5)), int64(h.Quantile(0.99))}, float64(m), float64(se)
+		}
+		var a, aSE, b, bSE float64
+		row.Zero, a, aSE = mean(row.zero)
+		row.Matched, b, bSE = mean(row.matched)
+		if a > 0 {
+			row.By = (b - a) / a
+		}
+		// The means' difference by the normal approximation, at 95 %.
+		row.Shown = (b-a)*(b-a) > 1.96*1.96*(aSE*aSE+bSE*bSE)
+		r.Sizes = append(r.Sizes, row)
+	}
+	r.Loses = loses(r.Sizes)
+	return r
+}
+
+// loses says from which size on the low-latency path takes longer.
+func loses(rows []ringRow) string {
+	from := int64(-1)
+	for _, row := range rows {
+		switch worse := row.Shown && row.By > 0; {
+		case worse && from < 0:
+			from = row.Size
+		case !worse:
+			from = -1
+		}
+	}
+	if from < 0 {
+		return "up to the largest size, the low-latency path is not shown to lose"
+	}
+	return "from " + param.FormatBytes(from) + " on, the low-latency path loses"
+}
+
+// record adds the report to an experiment.
+func (r ringReport) record(e *experiment.Experiment) error {
+	for i, row := range r.Sizes {
+		for k, h := range []*measure.Histogram{row.zero, row.matched} {
+			name, hint := "hint 0", int64(0)
+			if k == 1 {
+				name, hint = "matched hint, "+param.FormatBytes(row.Size), row.Hint
+			}
+			if k == 1 || i == 0 {
+				e.Series = append(e.Series, experiment.Series{Name: name, Hint: &hint, Profile: row.profiles[k]})
+			}
+			encoded, err := h.Encode()
+			if err != nil {
+				return err
+			}
+			sum := h.Summary()
+			e.Sizes = append(e.Sizes, experiment.Size{
+				Series: name, Kind: experiment.AllReduce, Size: row.Size, Warmup: allreduceWarmup, N: sum.N, P50: int64(sum.P50),
+				P99: int64(sum.P99), P999: int64(sum.P999), Max: int64(sum.Max), Histogram: encoded,
+			})
+		}
+	}
+	return nil
+}
+
+func (r ringReport) writeText() error {
+	label := ""
+	if r.Simulated {
+		label = ", simulated device"
+	}
+	printf(os.Stdout, "Ring all-reduce of %d ranks, time until all have the sums, microseconds%s\n\n", r.Ranks, label)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	printf(w, "SIZE\tMESSAGE\tMATCHED HINT\tN\tHINT 0 MEAN\tP99\tMATCHED MEAN\tP99\tDIFFERENCE\t\n")
+	for _, x := range r.Sizes {
+		by := fmt.Sprintf("%+.1f %%", 100*x.By)
+		if !x.Shown {
+			by = "none shown"
+		}
+		us := func(ns int64) string { return fmt.Sprintf("%.1f", float64(ns)/1e3) }
+		printf(w, "%s\t%s\t%d B\t%d\t%s\t%s\t%s\t%s\t%s\t\n", param.FormatBytes(x.Size), param.FormatBytes(x.Message), x.Hint, x.Zero.N,
+			us(x.Zero.Mean), us(x.Zero.P99), us(x.Matched.Mean), us(x.Matched.P99), by)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	printf(os.Stdout, "\nAnd %s.\n\nExperiment %s.\n", r.Loses, r.Experiment)
+	return nil
+}
+
+// newBenchRank is the command of one rank: allreduce starts it, nobody else.
+func newBenchRank(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "rank", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			in := json.NewDecoder(bufio.NewReader(os.Stdin))
+			out := json.NewEncoder(os.Stdout)
+			cells, err := o.rank(ctx, in, out)
+			if err != nil {
+				return errors.Join(out.Encode(ringLine{Error: err.Error()}), exitCode(exitError))
+			}
+			return out.Encode(ringLine{Cells: cells})
+		},
+	}
+}
+
+// isLocal reports whether devices of a node are real ones.
+func isLocal(n *node.Node) bool { return n.Kind() == node.Local }
