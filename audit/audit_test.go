@@ -341,3 +341,26 @@ func golden(t *testing.T, name, got string) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
+
+// FuzzCompare: a report comes from another machine and may say anything.
+func FuzzCompare(f *testing.F) {
+	f.Add([]byte(`{"format_version":"1.0","variables":[{"process":1,"library":"nccl","name":"NCCL_BUFFSIZE","parsed":4,"origin":"environment"}],"modules":[{"process":2,"library":"nccl"}]}`))
+	f.Add([]byte(`{"format_version":"1.0","processes":[{"pid":1,"comm":"\u001b"}],"variables":[{"process":1,"name":"\u001b","origin":"\u0007","parsed":"\u0000"},{"process":2,"name":"\u001b","parsed":1}]}`))
+	f.Add([]byte(`{"format_version":"1.0","variables":[{"name":"","parsed":"inf"},{"name":"","parsed":null}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := ReadReport(b)
+		if err != nil {
+			return
+		}
+		var s strings.Builder
+		if err := Compare([]string{"a", "b"}, []*Report{r, r}).WriteText(&s); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WriteText(&s); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsAny(s.String(), "\x1b\x00\x07") {
+			t.Errorf("control characters in %q", s.String())
+		}
+	})
+}

@@ -51,7 +51,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		}
 		fmt.Fprintf(&b, "Note: %s.\n", n)
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, lines(b.String()))
 	return err
 }
 
@@ -132,6 +132,15 @@ func (c *Comparison) WriteText(out io.Writer) error {
 			fmt.Fprintf(&b, "  %s (%s) in %s%s\n", printable(v.Parsed.String()), printable(v.Origin), printable(strings.Join(in, ", ")), more)
 		}
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, lines(b.String()))
 	return err
+}
+
+// lines makes a whole text fit for a terminal: reports come from other machines, too.
+func lines(text string) string {
+	out := strings.Split(text, "\n")
+	for i := range out {
+		out[i] = printable(out[i])
+	}
+	return strings.Join(out, "\n")
 }
