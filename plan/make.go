@@ -357,7 +357,13 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 			m.setting(w, found, s, "")
 		}
 		for _, s := range found.Settings {
-			if s.Index == "" || s.ID != param.HintSize {
+			if s.Index == "" || s.ID != param.HintSize && s.ID != param.HintLanes {
+				continue
+			}
+			if s.ID == param.HintLanes {
+				if lanes, differ := lanesOf(wanted); differ(s.Value) && (override || s.Origin != "program" && s.Origin != "environment") {
+					m.setting(w, found, lanes, s.Index)
+				}
 				continue
 			}
 			if !override && (s.Origin == "program" || s.Origin == "environment") {
@@ -367,6 +373,27 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 			m.setting(w, found, wanted[0], s.Index)
 		}
 	}
+}
+
+// lanesOf is what wanted makes of a connection's lanes, and whether lanes as they are
+// differ from it. Without a hint above 0 there is one lane whatever is wanted.
+func lanesOf(wanted []spec.Setting) (lanes spec.Setting, differ func(param.Value) bool) {
+	one := true
+	for _, s := range wanted {
+		if n, ok := s.Value.AsInt(); ok && s.ID == param.HintSize {
+			one = n == 0
+		}
+		if s.ID == param.HintLanes {
+			lanes = s
+		}
+	}
+	if one || lanes.ID == "" {
+		return lanes, func(param.Value) bool { return false }
+	}
+	if lanes.Value.IsAbsent() {
+		lanes.Value = param.Text("single")
+	}
+	return lanes, func(have param.Value) bool { return have.IsKnown() && have != lanes.Value }
 }
 
 // undeferred returns found without what defers its settings.

@@ -605,3 +605,45 @@ func TestNatural(t *testing.T) {
 		}
 	}
 }
+
+// A connection is switched also when only its lanes are to be others.
+func TestLanesOfConnections(t *testing.T) {
+	lanes := func(v param.Value, size int64) spec.Workload {
+		w := hintWant(size, true)
+		w.Targets[0].Settings = append(w.Targets[0].Settings, want(param.HintLanes, v, 9))
+		return spec.Workload{Address: "w", Wants: []spec.Want{w}}
+	}
+	found := func(size int64, have string) param.Observed {
+		o := hintFound("77", param.Int(size), param.Int(size))
+		o.Settings = append(o.Settings, param.Setting{ID: param.HintLanes, Index: "1", Value: param.Text(have)},
+			param.Setting{ID: param.HintLanes, Value: param.Absent()})
+		return o
+	}
+	for name, tc := range map[string]struct {
+		want   param.Value
+		size   int64
+		have   string
+		change string
+	}{
+		"one to two":             {param.Text("dual"), 8192, "single", "dual"},
+		"two to one":             {param.Text("single"), 8192, "dual", "single"},
+		"two, not asked for":     {param.Absent(), 8192, "dual", "single"},
+		"as it is":               {param.Text("dual"), 8192, "dual", ""},
+		"one, not asked for":     {param.Absent(), 8192, "single", ""},
+		"without a hint, no two": {param.Text("dual"), 0, "single", ""},
+	} {
+		p := Make(input(nil, lanes(tc.want, tc.size)).found("w", param.Hint, found(tc.size, tc.have)))
+		got := ""
+		for _, c := range p.Changes {
+			if c.Index == "1" && c.ID == param.HintLanes {
+				got, _ = c.New.AsText()
+				if c.Action != param.Replace {
+					t.Errorf("%s: action %s", name, c.Action)
+				}
+			}
+		}
+		if got != tc.change {
+			t.Errorf("%s: change to %q, want %q: %+v", name, got, tc.change, p.Changes)
+		}
+	}
+}

@@ -85,7 +85,10 @@ func TestListAndOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := got[len(got)-1]; s.Index != "7" || s.Value != param.Int(16384) {
+	if s := got[len(got)-2]; s.ID != param.HintSize || s.Index != "7" || s.Value != param.Int(16384) {
+		t.Errorf("in force: %+v", got)
+	}
+	if s := got[len(got)-1]; s.ID != param.HintLanes || s.Index != "7" || s.Value != param.Text(LanesSingle) {
 		t.Errorf("in force: %+v", got)
 	}
 }

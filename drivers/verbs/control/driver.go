@@ -18,8 +18,8 @@ const publishedPrefix = "published/"
 // Driver is the driver of param.Hint over the run directory's sockets and files.
 // Its targets are "published/WORKLOAD", what future processes of a workload will
 // find, and one per live process that uses the transport, by pid. A process has
-// the settings of the order in force and, for each connection, a HintSize with the
-// connection's number as index: the hint that its lanes follow.
+// the settings of the order in force and, for each connection, a HintSize and a
+// HintLanes with the connection's number as index: what its lanes follow and are.
 type Driver struct {
 	runDir  string
 	matches func(pid int, m param.Match) (bool, error)
@@ -154,7 +154,12 @@ func settings(ps []Process) []param.Setting {
 			}
 			s.Origin = p.Hint.Level.String()
 			s.Deferred = cooling(c, p.Settings)
-			out = append(out, s)
+			lanes := s
+			lanes.ID, lanes.Value = param.HintLanes, param.Text(LanesSingle)
+			if c.Dual {
+				lanes.Value = param.Text(LanesDual)
+			}
+			out = append(out, s, lanes)
 		}
 	}
 	return out
