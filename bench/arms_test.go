@@ -250,3 +250,25 @@ func TestTimeline(t *testing.T) {
 		}
 	}
 }
+
+// TestBursts sends bursts over a connection that carries four messages at once, of
+// sizes that differ: all are timed, and the later ones of a burst wait longer.
+func TestBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cl := slow(t, always(time.Millisecond))
+		rep, err := Client(t.Context(), cl, Options{
+			Sizes: []int64{64, 4096}, Weights: []float64{1, 1}, Mode: Mixed, Count: 95, Burst: 10, Warmup: ptr(5),
+		})
+		if err != nil || !rep.OK() || rep.Burst != 10 {
+			t.Fatalf("%+v, %v", rep, err)
+		}
+		n, longest, least := int64(0), time.Duration(0), time.Hour
+		for _, s := range rep.Sizes {
+			n += s.Latency.N()
+			longest, least = max(longest, s.Latency.Max()), min(least, s.Latency.Quantile(0))
+		}
+		if n != 95 || longest < 5*time.Millisecond || least > 2*time.Millisecond {
+			t.Errorf("%d timed, %v to %v", n, least, longest)
+		}
+	})
+}

@@ -35,4 +35,5 @@ const (
 	MaxWarmup   = 1_000_000
 	MaxRounds   = 10_000
 	MaxInFlight = 256
+	MaxBurst    = 4096
 )

@@ -49,6 +49,10 @@ type Options struct {
 	// A message that is due while the one before is under way is timed from when it was
 	// due, so that a stall counts for every message that it delayed.
 	Rate float64
+	// Burst is how many messages of round trips are sent at once before their answers are
+	// waited for, as a layer's worth of control messages is; 0 and 1: one at a time. Each
+	// is timed from its own send.
+	Burst int
 	// InFlight is how many messages of a stream are under way at once on each
 	// connection, of at most MaxSize bytes together; 0: DefaultInFlight.
 	InFlight int
@@ -115,6 +119,7 @@ func (o *Options) settle(arms int) error {
 	if o.InFlight == 0 {
 		o.InFlight = DefaultInFlight
 	}
+	o.Burst = max(o.Burst, 1)
 	if o.Rounds == 0 {
 		o.Rounds = 1
 		if arms > 1 {
@@ -146,6 +151,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d messages in flight; give 1 to %d", o.InFlight, MaxInFlight)
 	case o.Rate < 0 || o.Rate > 1e9:
 		return fmt.Errorf("a rate of %g messages per second; give 0 to 1e9", o.Rate)
+	case o.Burst > MaxBurst || o.Burst > 1 && (o.Mode.streaming() || o.Rate > 0):
+		return fmt.Errorf("a burst of %d messages; give at most %d, for round trips without a rate", o.Burst, MaxBurst)
 	case o.Rate > 0 && o.Mode.streaming():
 		return errors.New("a stream goes as fast as it can: a rate is for round trips")
 	case (o.Mode == Mixed) != (len(o.Weights) > 0) || o.Mode == Mixed && len(o.Weights) != len(o.Sizes):

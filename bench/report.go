@@ -24,6 +24,7 @@ type Report struct {
 	Warmup     int
 	InFlight   int // messages of a stream under way at once
 	Rate       float64
+	Burst      int // messages that were sent at once
 	Conns      int // of each arm
 	Series     []Series
 	Sizes      []Size // by arm, then as the sizes were given
@@ -99,6 +100,9 @@ func (r Report) Notes() []string {
 	if r.Conns > 1 {
 		notes = append(notes, fmt.Sprintf("%d connections at once for each series", r.Conns))
 	}
+	if r.Burst > 1 {
+		notes = append(notes, fmt.Sprintf("bursts of %d messages", r.Burst))
+	}
 	if r.Rate > 0 {
 		notes = append(notes, fmt.Sprintf("at most %g messages per second on each connection", r.Rate))
 	}
@@ -110,7 +114,7 @@ func (c *client) report() Report {
 	first := c.arms[0].runs[0]
 	rep := Report{
 		Workload: c.o.Workload, Device: c.o.Device, PeerDevice: first.peer, Simulated: c.o.Simulated, Mode: c.o.Mode,
-		Warmup: *c.o.Warmup, Rate: c.o.Rate, Conns: len(c.arms[0].runs), Complete: true,
+		Warmup: *c.o.Warmup, Rate: c.o.Rate, Burst: c.o.Burst, Conns: len(c.arms[0].runs), Complete: true,
 	}
 	if c.o.Mode.streaming() {
 		rep.InFlight = c.o.InFlight
@@ -207,6 +211,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Warmup        int              `json:"warmup"`
 		InFlight      int              `json:"in_flight,omitempty"`
 		Rate          float64          `json:"rate,omitempty"`
+		Burst         int              `json:"burst,omitempty"`
 		Connections   int              `json:"connections"`
 		Series        []Series         `json:"series"`
 		Sizes         []size           `json:"sizes"`
@@ -215,7 +220,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Switches      []control.Switch `json:"switches"`
 		Experiment    string           `json:"experiment,omitempty"`
 	}{
-		FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, r.Mode, r.Warmup, r.InFlight, r.Rate, r.Conns, series,
+		FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, r.Mode, r.Warmup, r.InFlight, r.Rate, r.Burst, r.Conns, series,
 		sizes, r.Unknown, r.Complete, switches, r.Experiment,
 	})
 }

@@ -153,6 +153,11 @@ func (r *run) roundTrips(t turn) error {
 			break
 		}
 	}
+	if r.o.Burst > 1 {
+		err := r.bursts(t)
+		finish()
+		return err
+	}
 	for done := 1; !r.stopping.Load(); done++ {
 		index := t.draw()
 		now, took, err := r.roundTrip(index)

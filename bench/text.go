@@ -82,6 +82,9 @@ func (r Report) label() string {
 	if r.Conns > 1 {
 		parts = append(parts, fmt.Sprintf("%d connections", r.Conns))
 	}
+	if r.Burst > 1 {
+		parts = append(parts, fmt.Sprintf("bursts of %d", r.Burst))
+	}
 	if r.Rate > 0 {
 		parts = append(parts, fmt.Sprintf("at most %g messages per second on each", r.Rate))
 	}

@@ -150,10 +150,10 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: "allreduce", Status: experiment.Done,
 		Duration: time.Since(began), Node: s.identity(facts, devices[0]), Device: devices[0], Simulated: simulated(s.node, facts, devices[0]),
 		Version: spec.Version, Detail: experiment.Detail{
-			Explain: s.node.Explain(facts, devices[0]), Observed: s.node.Observed(facts, devices[0], before),
 			Notes: []string{fmt.Sprintf("ring all-reduce of %d ranks on %s; sizes are of the data, latencies from a barrier to the end of all ranks", j.Ranks, f.device)},
 		},
 	}
+	s.surroundings(ctx, &e, facts, devices[0], before)
 	r.Simulated, r.Experiment = e.Simulated, e.ID
 	if err := r.record(&e); err != nil {
 		return err

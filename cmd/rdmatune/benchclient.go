@@ -33,6 +33,7 @@ type clientFlags struct {
 	rounds      int
 	rate        float64
 	inFlight    int
+	burst       int
 	connections int
 	asJSON      bool
 
@@ -51,6 +52,7 @@ func (c *clientFlags) register(cmd *cobra.Command) {
 	f.IntVar(&c.warmup, "warmup", bench.DefaultWarmup, "messages after each change of size that are checked but not timed; 0 measures cold")
 	f.IntVar(&c.rounds, "rounds", 0, "`turns` in which a count is shared, so that hints alternate (default 10 with --hints, else 1)")
 	f.Float64Var(&c.rate, "rate", 0, "messages per second on each connection at most; 0 is no bound")
+	f.IntVar(&c.burst, "burst", 1, "`messages` of round trips that are sent at once before their answers are waited for")
 	f.IntVar(&c.inFlight, "in-flight", bench.DefaultInFlight, "messages of a stream under way at once on each connection")
 	f.IntVar(&c.connections, "connections", 1, "connections that are used at once, for each hint")
 	f.BoolVar(&c.asJSON, "json", false, "print the report as one JSON document")
@@ -66,7 +68,7 @@ const maxConnections = bench.MaxClients
 func (b *benchFlags) options(x *bencher) (bench.Options, error) {
 	out := bench.Options{
 		Workload: b.workload, Device: x.device, Simulated: x.simulated, Count: b.count, Warmup: &b.warmup, Rounds: b.rounds,
-		Rate: b.rate, InFlight: b.inFlight,
+		Rate: b.rate, InFlight: b.inFlight, Burst: b.burst,
 	}
 	var known bool
 	if out.Mode, known = modes[b.mode]; !known {
@@ -203,6 +205,15 @@ func hintName(h *int64) string {
 	return "hint " + param.FormatBytes(*h)
 }
 
+// armName is hintName with the lanes.
+func (c *clientFlags) armName(h *int64) string {
+	name := hintName(h)
+	if c.lanesSetting(h) != nil {
+		name += ", two lanes"
+	}
+	return name
+}
+
 func newBenchConnect(o *options) *cobra.Command {
 	b := &benchFlags{}
 	cmd := &cobra.Command{
@@ -313,7 +324,7 @@ func (x *bencher) dialArms(ctx context.Context, addr string, b *benchFlags) ([]b
 		}
 		name := ""
 		if b.hints != "" {
-			name = hintName(h)
+			name = b.armName(h)
 		}
 		arms = append(arms, connArm(name, conns))
 	}

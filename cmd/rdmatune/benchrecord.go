@@ -76,10 +76,9 @@ func (o *options) record(ctx context.Context, x *bencher, b *benchFlags, r bench
 	e := experiment.Experiment{
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: b.workload, Status: experiment.Done,
 		Duration: time.Since(began), Node: x.identity(x.facts, x.device), Device: x.device, Simulated: x.simulated, Version: spec.Version,
-		Detail: experiment.Detail{
-			Explain: x.node.Explain(x.facts, x.device), Observed: x.node.Observed(x.facts, x.device, before), Notes: r.Notes(),
-		},
+		Detail: experiment.Detail{Notes: r.Notes()},
 	}
+	x.surroundings(ctx, &e, x.facts, x.device, before)
 	switch {
 	case runErr != nil:
 		e.Status, e.Error = experiment.Failed, runErr.Error()

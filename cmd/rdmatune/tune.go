@@ -18,6 +18,7 @@ import (
 	"github.com/rdmatune/rdmatune/bench"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/tune"
 )
@@ -247,12 +248,12 @@ func (o *options) tryCandidates(ctx context.Context, s *session, w spec.Workload
 	if err != nil {
 		return res, "", err
 	}
-	id, err := s.recordTuning(context.WithoutCancel(ctx), m, w, latency, bandwidth, began, s.node.Observed(facts, w.Device, before), res)
+	id, err := s.recordTuning(context.WithoutCancel(ctx), m, w, latency, bandwidth, began, before, res)
 	return res, id, err
 }
 
 // recordTuning writes all tries as one experiment.
-func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, latency bench.Report, bandwidth *bench.Report, began time.Time, observed map[string]string, res tune.Result) (string, error) {
+func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, latency bench.Report, bandwidth *bench.Report, began time.Time, before node.Activity, res tune.Result) (string, error) {
 	db, err := experiment.Open(ctx, s.node.StateDir())
 	if err != nil {
 		return "", err
@@ -261,8 +262,9 @@ func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, l
 	e := experiment.Experiment{
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: w.Address, Status: experiment.Done,
 		Duration: time.Since(began), Node: s.identity(m.facts, w.Device), Device: w.Device, Simulated: latency.Simulated, Version: spec.Version,
-		Detail: experiment.Detail{Explain: s.node.Explain(m.facts, w.Device), Observed: observed, Notes: append(latency.Notes(), "tune: "+res.Why)},
+		Detail: experiment.Detail{Notes: append(latency.Notes(), "tune: "+res.Why)},
 	}
+	s.surroundings(ctx, &e, m.facts, w.Device, before)
 	for _, x := range latency.Series {
 		e.Series = append(e.Series, experiment.Series{Name: x.Name, Hint: x.Hint, Profile: x.Profile})
 	}
