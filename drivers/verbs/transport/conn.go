@@ -29,11 +29,12 @@ type Conn struct {
 	recvTurn  chan struct{}
 	sendReady [maxLanes]chan struct{} // something may have changed for who waits with the turn
 	recvReady chan struct{}
-	sendSpin  [maxLanes]time.Duration // of adaptive waits; with the turn
-	recvSpin  time.Duration
-	dead      chan struct{} // closed with err set
-	gone      chan struct{} // closed when everything is given back
-	wake      chan struct{} // inband has something, or a condition of the switch
+	sendWait  [maxLanes]waiter // with the turn
+	recvWait  waiter
+	cq        atomic.Pointer[sharedCQ] // of the first lane
+	dead      chan struct{}            // closed with err set
+	gone      chan struct{}            // closed when everything is given back
+	wake      chan struct{}            // inband has something, or a condition of the switch
 	requests  chan *request
 	fromPeer  chan *controlMsg
 	readErr   error         // of the control channel, set before fromPeer is closed
@@ -118,6 +119,7 @@ func (t *Transport) newConn(tcp net.Conn, dialed bool, gid int) *Conn {
 // install puts s in use. Caller holds mu.
 func (c *Conn) install(s *laneSet) {
 	c.cur = s
+	c.cq.Store(s.lanes[0].cq)
 	r := &routes{small: math.MaxInt64}
 	if s.layout.lanes > 1 {
 		r.small = s.layout.small

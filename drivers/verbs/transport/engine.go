@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,16 +22,18 @@ const (
 // lanes that they belong to. One goroutine of it sleeps on the completion channel;
 // a goroutine that waits for a message may poll in its place.
 type engine struct {
-	dev  verbs.Device
-	pd   verbs.PD
-	ch   verbs.CompChannel
-	done chan struct{} // closed when the channel is shut down
+	dev verbs.Device
+	pd  verbs.PD
+	ch  verbs.CompChannel
 
-	workers  sync.WaitGroup
-	wakeups  atomic.Uint64 // of the goroutine that sleeps
-	spinners atomic.Int32  // goroutines that poll in the place of ours
-	armed    atomic.Bool   // an event will come; false may be wrong, true only while ours is about to wake
-	rearm    chan struct{} // a spinner left without arming
+	worker      sync.WaitGroup
+	wakeups     atomic.Uint64 // of the goroutine that sleeps
+	maxSpinners int32
+	spinners    atomic.Int32  // goroutines that poll in the place of ours
+	spins       atomic.Uint32 // times that one of them was done
+	sleepers    atomic.Int32  // goroutines that need an event
+	standby     atomic.Bool   // no event will come, as ours leaves completions to the spinners
+	back        chan struct{} // ours shall come back from standby
 
 	// mu is held while completions are handled, so that those of one lane stay in
 	// order. It comes before a Conn's mu.
@@ -51,7 +54,8 @@ type sharedCQ struct {
 }
 
 func newEngine(dev verbs.Device) (*engine, error) {
-	e := &engine{dev: dev, lanes: map[uint32]*lane{}, done: make(chan struct{}), rearm: make(chan struct{}, 1)}
+	e := &engine{dev: dev, lanes: map[uint32]*lane{}, back: make(chan struct{}, 1)}
+	e.maxSpinners = max(int32(runtime.GOMAXPROCS(0))/2, 1)
 	var err error
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
@@ -65,9 +69,7 @@ func newEngine(dev verbs.Device) (*engine, error) {
 		e.pd.Close()
 		return nil, err
 	}
-	e.armed.Store(true)
-	e.workers.Go(e.run)
-	e.workers.Go(e.runRearm)
+	e.worker.Go(e.run)
 	return e, nil
 }
 
@@ -141,7 +143,6 @@ func (e *engine) remove(l *lane) {
 
 // run handles completions whenever the channel announces some.
 func (e *engine) run() {
-	defer close(e.done)
 	for {
 		err := e.ch.Wait()
 		if errors.Is(err, os.ErrClosed) {
@@ -152,30 +153,41 @@ func (e *engine) run() {
 			return
 		}
 		e.wakeups.Add(1)
-		e.armed.Store(false)
-		if e.spinners.Load() > 0 {
-			continue // the last of them arms again
-		}
+		e.standby.Store(true)
+		e.standBy()
+		e.standby.Store(false)
 		e.drain()
 	}
 }
 
-// rearmTime is how long completions may wait for somebody to look after a
-// goroutine that polled has what it wanted. Arming each time instead would cost
-// every message of a fast exchange an interrupt.
-const rearmTime = 200 * time.Microsecond
+// While goroutines poll, nothing is armed: an event for each message of a fast
+// exchange would cost it an interrupt and a thread's wake-up. The engine's goroutine
+// looks from time to time whether one has polled since. Until it sees that none has,
+// completions may wait: that long while somebody sleeps who may need them, longer while
+// nobody does.
+const (
+	standbyTime       = 2 * time.Millisecond
+	standbyTimeAsleep = 200 * time.Microsecond
+)
 
-// runRearm arms for spinners that left a while ago.
-func (e *engine) runRearm() {
-	for {
-		select {
-		case <-e.rearm:
-		case <-e.done:
+// standBy returns once nobody polls in the engine's place.
+func (e *engine) standBy() {
+	seen := e.spins.Load()
+	for first := true; ; first = false {
+		now := e.spins.Load()
+		if e.spinners.Load() == 0 && (first || now == seen) {
 			return
 		}
-		time.Sleep(rearmTime)
-		if e.spinners.Load() == 0 && !e.armed.Load() {
-			e.drain()
+		seen = now
+		d := standbyTime
+		if e.sleepers.Load() > 0 {
+			d = standbyTimeAsleep
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+		case <-e.back:
+			timer.Stop()
 		}
 	}
 }
@@ -201,7 +213,6 @@ func (e *engine) drain() {
 func (e *engine) arm() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.armed.Store(true)
 	for _, q := range e.cqs {
 		if err := q.ReqNotify(false); err != nil {
 			e.killCQ(q, err)
@@ -249,22 +260,27 @@ func (e *engine) handle(q *sharedCQ, n int, err error) {
 }
 
 // spin is progress for a goroutine that waits for something on q, for as long as a
-// few polls of that take; nothing when another goroutine is at it.
-func (e *engine) spin(q *sharedCQ) {
+// few polls of that take. It returns how many completions it handled; none when another
+// goroutine is at it.
+func (e *engine) spin(q *sharedCQ) int {
 	if !e.mu.TryLock() {
-		return
+		return 0
 	}
 	defer e.mu.Unlock()
+	total := 0
 	for _, other := range e.cqs {
 		if other != q && other.used > 0 {
 			n, err := other.Poll(e.wc[:])
 			e.handle(other, n, err)
+			total += n
 		}
 	}
 	if q.used > 0 { // else it may be closed already
 		n, err := q.Spin(e.wc[:], spinPolls)
 		e.handle(q, n, err)
+		total += n
 	}
+	return total
 }
 
 // killCQ ends the connections on a queue that is lost. Caller holds mu.
@@ -277,23 +293,42 @@ func (e *engine) killCQ(q *sharedCQ, err error) {
 	}
 }
 
-// beginSpin and endSpin frame polling in the engine's place. A spinner that goes to
-// sleep needs an event at once.
-func (e *engine) beginSpin() { e.spinners.Add(1) }
+// beginSpin asks to poll in the engine's place until endSpin. It refuses when as many
+// goroutines do as there are processors to spare for it: they find what this one waits
+// for as well.
+func (e *engine) beginSpin() bool {
+	if e.spinners.Add(1) <= e.maxSpinners {
+		return true
+	}
+	e.spinners.Add(-1)
+	return false
+}
 
-func (e *engine) endSpin(sleeps bool) {
-	last := e.spinners.Add(-1) == 0
-	switch {
-	case sleeps:
-		e.drain()
-	case last && !e.armed.Load():
-		nudge(e.rearm)
+// joinSpin is beginSpin for who shall poll whatever that costs.
+func (e *engine) joinSpin() bool {
+	e.spinners.Add(1)
+	return true
+}
+
+func (e *engine) endSpin() {
+	e.spins.Add(1)
+	e.spinners.Add(-1)
+}
+
+// beginSleep and endSleep frame a wait for somebody else to handle a completion. Either
+// an event will come for it, or the engine's goroutine stands by and is called back.
+func (e *engine) beginSleep() {
+	e.sleepers.Add(1)
+	if e.standby.Load() {
+		nudge(e.back)
 	}
 }
 
+func (e *engine) endSleep() { e.sleepers.Add(-1) }
+
 func (e *engine) close() error {
 	errs := []error{e.ch.Shutdown()}
-	e.workers.Wait()
+	e.worker.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range e.cqs {

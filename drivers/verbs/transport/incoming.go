@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // An inState is where an incoming rendezvous stands.
@@ -24,7 +23,7 @@ type incoming struct {
 	seq   uint64
 	size  int
 	done  chan struct{}
-	spin  time.Duration
+	wait  waiter // of the Recv that has the place
 }
 
 // canAnswer reports whether an offer that came on l can be answered now. Caller holds
@@ -53,7 +52,7 @@ func (c *Conn) freeIn() *incoming {
 // said yes. Caller holds mu.
 func (c *Conn) answer(l *lane, h *header, m *span) *incoming {
 	in := c.freeIn()
-	*in = incoming{state: inAnswered, seq: h.seq, size: int(h.total), done: in.done, spin: in.spin}
+	*in = incoming{state: inAnswered, seq: h.seq, size: int(h.total), done: in.done, wait: in.wait}
 	select {
 	case <-in.done: // left from an earlier one
 	default:
@@ -85,7 +84,7 @@ func (c *Conn) waitIn(in *incoming) (bool, error) {
 		}
 		mode := c.cur.lanes[0].prof.completion
 		c.mu.Unlock()
-		if err := c.wait(context.Background(), in.done, &in.spin, mode, c.gone); err != nil {
+		if err := c.wait(context.Background(), in.done, &in.wait, mode, c.gone); err != nil {
 			return false, err
 		}
 	}

@@ -35,7 +35,7 @@ type outgoing struct {
 	rkey      uint32
 	at        time.Duration // offered
 	done      chan struct{} // state may have changed
-	spin      time.Duration
+	wait      waiter        // of the Send that has the place
 }
 
 // offer offers the claimed memory m to the peer, when lane i has room for it.
@@ -55,7 +55,7 @@ func (c *Conn) offer(i int, m *span) (*outgoing, error) {
 			continue
 		}
 		c.sentSeq++
-		*o = outgoing{state: outOffered, seq: c.sentSeq, mem: *m, lane: i, at: c.t.now(), done: o.done, spin: o.spin}
+		*o = outgoing{state: outOffered, seq: c.sentSeq, mem: *m, lane: i, at: c.t.now(), done: o.done, wait: o.wait}
 		select {
 		case <-o.done: // left from an earlier one
 		default:
@@ -79,7 +79,7 @@ func (c *Conn) findOut(seq uint64) *outgoing {
 // freeOut makes o's place free. Caller holds mu.
 func (c *Conn) freeOut(o *outgoing) {
 	c.outOpen[o.lane]--
-	*o = outgoing{done: o.done, spin: o.spin}
+	*o = outgoing{done: o.done, wait: o.wait}
 	c.nudgeSenders()
 }
 
@@ -114,7 +114,6 @@ func (c *Conn) answeredBy(l *lane, h *header) error {
 	}
 	if o.state == outOffered {
 		o.state = outAnswered
-		nudge(o.done)
 	}
 	return c.carryOn()
 }
@@ -233,7 +232,7 @@ func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 		c.mu.Lock()
 		mode := c.cur.sendLane(o.lane).prof.completion
 		c.mu.Unlock()
-		werr := c.wait(ctx, o.done, &o.spin, mode, stop)
+		werr := c.wait(ctx, o.done, &o.wait, mode, stop)
 		c.mu.Lock()
 		switch {
 		case o.seq != seq || o.state == outWithdrawn: // by Close, and maybe over by now

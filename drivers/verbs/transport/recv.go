@@ -113,7 +113,7 @@ func (c *Conn) takeNext(ctx context.Context, r *receiving) (in *incoming, n int,
 		case l == nil:
 			mode := c.cur.lanes[0].prof.completion
 			c.mu.Unlock()
-			if err := c.wait(ctx, c.recvReady, &c.recvSpin, mode, c.dead); err != nil {
+			if err := c.wait(ctx, c.recvReady, &c.recvWait, mode, c.dead); err != nil {
 				return nil, 0, err
 			}
 		case a.size() > r.size:

@@ -118,7 +118,7 @@ func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq 
 		}
 	}
 	defer func() { turn <- struct{}{} }()
-	for {
+	for tries := 0; ; tries++ {
 		c.mu.Lock()
 		o, sent, err := c.push(s, i)
 		if o != nil {
@@ -127,18 +127,25 @@ func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq 
 		l := c.cur.sendLane(i)
 		mode := l.prof.completion
 		low := sent && l.slots() < l.prof.depth/4
-		if !sent && s.try && err == nil {
-			err = ErrWouldBlock
+		none := !sent && err == nil
+		if none && tries == 1 && !c.holding && !l.sick {
+			l.full++ // now that completions have been looked for
 		}
-		l.waiting = !sent && err == nil
+		if none && tries > 0 && s.try {
+			none, err = false, ErrWouldBlock
+		}
+		l.waiting = none && tries > 0
 		c.mu.Unlock()
-		if low {
+		if low || none && tries == 0 {
 			c.t.eng.tryProgress()
 		}
 		if sent || err != nil {
 			return o, seq, err
 		}
-		if err := c.wait(ctx, c.sendReady[i], &c.sendSpin[i], mode, c.dead); err != nil {
+		if tries == 0 {
+			continue
+		}
+		if err := c.wait(ctx, c.sendReady[i], &c.sendWait[i], mode, c.dead); err != nil {
 			c.mu.Lock()
 			c.cur.sendLane(i).waiting = false
 			c.mu.Unlock()
@@ -185,9 +192,6 @@ func (c *Conn) push(s *sending, i int) (o *outgoing, sent bool, err error) {
 	if err != nil {
 		c.fail(err)
 		return o, sent, c.connError()
-	}
-	if !sent {
-		l.full++
 	}
 	return o, sent, nil
 }

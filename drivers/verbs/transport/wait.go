@@ -2,37 +2,76 @@ package transport
 
 import (
 	"context"
-	"runtime"
 	"time"
+
+	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
 
-// An adaptive wait polls for twice as long as the last one took. After one that
-// took longer than longestSpin it goes to sleep almost at once, so that an idle
-// connection costs nothing; the first short wait after that makes it poll again.
+// An adaptive wait polls for twice as long as waits there usually take, but not for
+// longer than longestSpin: to be woken costs some microseconds, which do not show in a
+// longer wait. Where waits usually are longer it goes to sleep almost at once, so that an
+// idle connection costs nothing; the first short wait after that makes it poll again.
+// One that found what it waited for is a reason to poll for provenSpin at least, a few
+// times what sleeping costs.
 const (
-	longestSpin  = time.Millisecond
+	longestSpin  = 2 * time.Millisecond
+	provenSpin   = 100 * time.Microsecond
 	shortestSpin = 5 * time.Microsecond
 )
 
 // spinPolls is how often a waiting goroutine polls the queue of its connection
-// within one call, and crossing into C: some microseconds.
-const spinPolls = 64
+// within one call, and crossing into C. That many polls take tens of times as long as
+// the crossing, and a fraction of what sleeping would.
+const spinPolls = 256
 
-// wait waits for ready, the end of ctx (an error) or stop. *spin is how long an
-// adaptive wait polls.
-func (c *Conn) wait(ctx context.Context, ready chan struct{}, spin *time.Duration, mode completion, stop chan struct{}) error {
+// A waiter is what is known of the waits of one kind. One goroutine at a time uses it.
+type waiter struct {
+	usual time.Duration // that waits take, at most longestSpin
+	yield verbs.Yielder
+}
+
+// learn takes note of a wait that took d. A longer one counts at once and a shorter one
+// in part, since to poll a little too long costs less than to sleep. One that is longer
+// than any polling may be an exception: it halves the time.
+func (w *waiter) learn(d time.Duration) {
+	switch {
+	case d > longestSpin:
+		w.usual /= 2
+	case d > w.usual:
+		w.usual = d
+	default:
+		w.usual -= (w.usual - d) / 8
+	}
+}
+
+// spin is how long the next wait polls.
+func (w *waiter) spin() time.Duration {
+	return min(max(2*w.usual, shortestSpin), longestSpin)
+}
+
+// wait waits for ready, the end of ctx (an error) or stop.
+func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode completion, stop chan struct{}) error {
 	select {
 	case <-ready:
 		return nil
 	default:
 	}
-	if mode == completionAdaptive && !c.t.spins {
-		mode = completionEvent
+	eng := c.t.eng
+	adaptive := mode == completionAdaptive && c.t.spins
+	var start time.Time
+	if adaptive && eng.beginSpin() || mode == completionBusy && eng.joinSpin() {
+		var found bool
+		found, start = c.poll(ctx, ready, w, mode == completionBusy)
+		eng.endSpin()
+		if found {
+			return nil
+		}
 	}
-	start := time.Now()
-	if mode != completionEvent && c.poll(ctx, ready, max(*spin, shortestSpin), mode == completionBusy) {
-		return nil
+	if adaptive && start.IsZero() {
+		start = time.Now()
 	}
+	eng.beginSleep()
+	defer eng.endSleep()
 	select {
 	case <-ready:
 	case <-ctx.Done():
@@ -40,34 +79,41 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, spin *time.Duratio
 	case <-stop:
 		return nil
 	}
-	took := time.Since(start)
-	if *spin = min(2*took, longestSpin); took > longestSpin {
-		*spin = shortestSpin
+	if adaptive {
+		w.learn(time.Since(start))
 	}
 	return nil
 }
 
-// poll handles completions until ready (true), or until it is time to sleep.
-func (c *Conn) poll(ctx context.Context, ready chan struct{}, spin time.Duration, forever bool) (found bool) {
-	eng := c.t.eng
-	eng.beginSpin()
-	defer func() { eng.endSpin(!found) }()
-	c.mu.Lock()
-	cq := c.cur.lanes[0].cq
-	c.mu.Unlock()
-	start := time.Now()
-	for forever || time.Since(start) < spin {
-		eng.spin(cq)
+// poll handles completions until ready (true), or until it is time to sleep. It reads
+// the clock only when a spin finds nothing; start is when it first did.
+func (c *Conn) poll(ctx context.Context, ready chan struct{}, w *waiter, forever bool) (found bool, start time.Time) {
+	eng, cq := c.t.eng, c.cq.Load()
+	spin := w.spin()
+	for waited := time.Duration(0); forever || waited < spin; {
+		n := eng.spin(cq)
 		select {
 		case <-ready:
-			return true
-		case <-c.dead:
-			return false
-		case <-ctx.Done():
-			return false
+			w.learn(max(waited, provenSpin/2))
+			w.yield.Step(false)
+			return true, start
 		default:
 		}
-		runtime.Gosched()
+		if n > 0 {
+			continue // it was something else
+		}
+		select {
+		case <-c.dead:
+			return false, start
+		case <-ctx.Done():
+			return false, start
+		default:
+		}
+		w.yield.Step(true)
+		if start.IsZero() {
+			start = time.Now()
+		}
+		waited = time.Since(start)
 	}
-	return false
+	return false, start
 }
