@@ -11,7 +11,7 @@ step() { echo; echo "== $*"; }
 
 step "Debian packages for the Go tests"
 missing=''
-for p in gcc libc6-dev libibverbs-dev git openmpi-bin ucx-utils; do
+for p in gcc libc6-dev libibverbs-dev git openmpi-bin ucx-utils chromium; do
 	dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"
 done
 if [ -n "$missing" ]; then
@@ -44,6 +44,9 @@ go mod tidy -diff
 
 step "Go tests, with the race detector"
 go test -race -timeout 30m ./...
+
+step "reports in a real browser"
+RDMATUNE_BROWSER=1 go test -count=1 ./experiment/report
 
 step "without cgo: a binary that is built without verbs"
 CGO_ENABLED=0 go test ./drivers/verbs/... ./cmd/...
