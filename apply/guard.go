@@ -20,7 +20,7 @@ type Measurement struct {
 	Bandwidth int64
 	// Record is the same for the experiment.
 	Record []experiment.Size
-	Series experiment.Series
+	Series []experiment.Series
 }
 
 // errNoMeter is why nothing can be measured where there is nothing to measure with.
@@ -72,9 +72,7 @@ func (a *run) judge(ctx context.Context, g plan.Guard) experiment.Guard {
 	} else {
 		v.Verdict, v.Text = verdict(g, m)
 		a.Experiment.Sizes = append(a.Experiment.Sizes, m.Record...)
-		if len(m.Record) > 0 {
-			a.Experiment.Series = append(a.Experiment.Series, m.Series)
-		}
+		a.Experiment.Series = append(a.Experiment.Series, m.Series...)
 	}
 	a.event(Event{Step: Measured, Address: g.Address(), Detail: v.Verdict + ": " + v.Text, Took: time.Since(began)})
 	return v

@@ -28,7 +28,7 @@ func latencies(n int, d time.Duration) Measurement {
 	}
 	encoded, _ := h.Encode()
 	return Measurement{
-		Latency: h, Series: experiment.Series{Name: "guard tail"},
+		Latency: h, Series: []experiment.Series{{Name: "guard tail"}},
 		Record: []experiment.Size{{Series: "guard tail", Kind: experiment.RoundTrip, Size: 8, N: int64(n), P50: int64(d), P99: int64(d), Max: int64(d), Histogram: encoded}},
 	}
 }

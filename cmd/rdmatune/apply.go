@@ -203,7 +203,8 @@ func confirm(ctx context.Context, kind experiment.Kind) error {
 // carryOut runs the plan and says how it went.
 func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind experiment.Kind, a applyFlags) (err error) {
 	r := &apply.Runner{Drivers: s.drivers, StateDir: s.node.StateDir(), Experiment: s.describe(kind, p), Switches: s.switches}
-	m := &meter{s, p.facts}
+	m := &meter{s: s, facts: p.facts}
+	m.remember(ctx, p.plan.Guards)
 	r.Measure = m.measure
 	if !p.plan.Empty() {
 		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {

@@ -22,6 +22,34 @@ import (
 type meter struct {
 	s     *session
 	facts *node.Facts
+	// before has, by guard, what live connections had done before the apply.
+	before map[string]bins
+}
+
+// bins counts completions by the lower end of their time, in nanoseconds.
+type bins map[int64]uint64
+
+// since returns what b has more than an earlier count, as a histogram. A bin is a
+// quarter of a power of two wide; its upper end is the careful guess.
+func (b bins) since(earlier bins) *measure.Histogram {
+	h := measure.New()
+	for from, count := range b {
+		h.RecordN(time.Duration(float64(from)*math.Exp2(0.25)), int64(count-min(earlier[from], count)))
+	}
+	return h
+}
+
+// remember looks at the live connections of guards before anything is changed.
+func (m *meter) remember(ctx context.Context, guards []plan.Guard) {
+	m.before = map[string]bins{}
+	for _, g := range guards {
+		if g.Kind != "completion" {
+			continue
+		}
+		if b, _, err := m.completions(ctx, g); err == nil {
+			m.before[g.Address()] = b
+		}
+	}
 }
 
 // Bounds of a guard's measurement.
@@ -99,7 +127,7 @@ func measurement(r bench.Report) (apply.Measurement, error) {
 	}
 	return apply.Measurement{
 		Latency: s.Latency, Bandwidth: s.Bandwidth(), Record: []experiment.Size{record},
-		Series: experiment.Series{Name: r.Series[0].Name, Hint: r.Series[0].Hint, Profile: r.Series[0].Profile},
+		Series: []experiment.Series{{Name: r.Series[0].Name, Hint: r.Series[0].Hint, Profile: r.Series[0].Profile}},
 	}, nil
 }
 
@@ -116,11 +144,7 @@ func (m *meter) live(ctx context.Context, g plan.Guard) (apply.Measurement, erro
 		if err != nil {
 			return apply.Measurement{}, err
 		}
-		h := measure.New()
-		for from, count := range now {
-			// A bin is a quarter of a power of two wide; its upper end is the careful guess.
-			h.RecordN(time.Duration(float64(from)*math.Exp2(0.25)), int64(count-min(before[from], count)))
-		}
+		h := now.since(before)
 		if h.N() >= int64(g.Count) {
 			return m.liveRecord(g, tier, h)
 		}
@@ -138,31 +162,35 @@ func (m *meter) live(ctx context.Context, g plan.Guard) (apply.Measurement, erro
 	}
 }
 
-// liveRecord makes a record of what live connections did.
+// liveRecord makes a record of what live connections did, and of what they had done
+// before the apply.
 func (m *meter) liveRecord(g plan.Guard, tier string, h *measure.Histogram) (apply.Measurement, error) {
-	encoded, err := h.Encode()
-	if err != nil {
-		return apply.Measurement{}, err
-	}
-	sum := h.Summary()
-	name := "guard " + g.Name
-	return apply.Measurement{
-		Latency: h, Series: experiment.Series{Name: name},
-		Record: []experiment.Size{{
+	out := apply.Measurement{Latency: h}
+	add := func(name string, h *measure.Histogram) error {
+		encoded, err := h.Encode()
+		if err != nil || h.N() == 0 {
+			return err
+		}
+		sum := h.Summary()
+		out.Series = append(out.Series, experiment.Series{Name: name})
+		out.Record = append(out.Record, experiment.Size{
 			Series: name, Kind: experiment.Completion, Tier: tier, Size: g.Size, N: sum.N, P50: int64(sum.P50), P99: int64(sum.P99),
 			P999: int64(sum.P999), Max: int64(sum.Max), Histogram: encoded,
-		}},
-	}, nil
+		})
+		return nil
+	}
+	name := "guard " + g.Name
+	return out, errors.Join(add(name+", before", m.before[g.Address()].since(nil)), add(name, h))
 }
 
 // completions adds up, by bin, the times from post to completion of the tier that
 // carries the guard's size on the workload's live connections.
-func (m *meter) completions(ctx context.Context, g plan.Guard) (map[int64]uint64, string, error) {
+func (m *meter) completions(ctx context.Context, g plan.Guard) (bins, string, error) {
 	list, err := control.List(ctx, m.s.node.RunDir())
 	if err != nil {
 		return nil, "", err
 	}
-	bins := map[int64]uint64{}
+	sum := bins{}
 	found, name := false, ""
 	for _, p := range list {
 		if p.Workload != g.Workload || p.Err != "" {
@@ -177,7 +205,7 @@ func (m *meter) completions(ctx context.Context, g plan.Guard) (map[int64]uint64
 			for _, t := range c.Sent.Tiers {
 				if t.Name == name {
 					for _, b := range t.Times {
-						bins[b.From] += b.Count
+						sum[b.From] += b.Count
 					}
 				}
 			}
@@ -186,5 +214,5 @@ func (m *meter) completions(ctx context.Context, g plan.Guard) (map[int64]uint64
 	if !found {
 		return nil, "", errors.New("the workload has no live connection to measure on")
 	}
-	return bins, name, nil
+	return sum, name, nil
 }

@@ -213,7 +213,7 @@ func (o *options) tryCandidates(ctx context.Context, s *session, w spec.Workload
 	if err != nil {
 		return tune.Result{}, "", err
 	}
-	m := &meter{s, facts}
+	m := &meter{s: s, facts: facts}
 	var arms []arm
 	for _, c := range candidates {
 		a := arm{name: c.String(), settings: control.Settings{Size: &c.Hint}}
