@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -247,86 +244,6 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 		return exitCode(code)
 	}
 	return nil
-}
-
-// describe is the experiment's record before anything has happened.
-func (s *session) describe(kind experiment.Kind, p *planning) experiment.Experiment {
-	now := time.Now()
-	e := experiment.Experiment{
-		ID: experiment.NewID(now), Time: now.UTC(), Kind: kind, Version: spec.Version,
-		Simulated: s.node.Kind() == node.Simulated, Node: s.identity(p.facts, ""),
-	}
-	if p.spec != nil {
-		e.SpecRoot, e.SpecDigest, e.GitCommit = p.spec.Root, p.spec.Digest, gitCommit(p.spec.Root)
-	} else {
-		e.SpecRoot = p.doc.SpecRoot
-	}
-	return e
-}
-
-// identity is the node as an experiment records it, with the driver and firmware of
-// a device.
-func (s *session) identity(f *node.Facts, device string) experiment.Node {
-	text := func(p *string) string {
-		if p == nil {
-			return ""
-		}
-		return *p
-	}
-	n := experiment.Node{Ref: s.node.Ref(), Hostname: text(f.Hostname), Kernel: text(f.Kernel), BootID: s.bootID, Virtualised: text(f.Virtualised)}
-	for _, r := range f.RDMA {
-		if r.Name == device {
-			n.Driver, n.Firmware = text(r.Driver), text(r.Firmware)
-		}
-	}
-	return n
-}
-
-// switches returns what the processes of a workload report of a generation's switches.
-func (s *session) switches(ctx context.Context, workload string, generation uint64) []experiment.Switch {
-	list, err := control.List(ctx, s.node.RunDir())
-	if err != nil {
-		return nil // the switch itself has been reported; this is its statistics
-	}
-	var out []experiment.Switch
-	for _, p := range list {
-		if p.Workload != workload {
-			continue
-		}
-		for _, c := range p.Conns {
-			for _, w := range c.Switches {
-				if w.Generation == generation {
-					out = append(out, experiment.Switch{Workload: workload, PID: p.PID, Connection: strconv.FormatUint(c.ID, 10), Generation: w.Generation,
-						Outcome: w.Outcome, Pause: w.Pause, Drained: int64(w.Drained), Held: int64(w.Held)})
-				}
-			}
-		}
-	}
-	return out
-}
-
-// gitCommit is the commit of the spec's repository, with "-dirty" when its tree
-// differs, and "" when there is none.
-func gitCommit(root string) string {
-	dir := root
-	if st, err := os.Stat(root); err == nil && !st.IsDir() {
-		dir = filepath.Dir(root)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	git := func(args ...string) (string, error) {
-		// Hooks and monitors of a repository are not run: this may be root.
-		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir, "-c", "core.fsmonitor=false"}, args...)...).Output()
-		return strings.TrimSpace(string(out)), err
-	}
-	commit, err := git("rev-parse", "--verify", "HEAD")
-	if err != nil {
-		return ""
-	}
-	if changes, err := git("status", "--porcelain", "--", "."); err != nil || changes != "" {
-		commit += "-dirty"
-	}
-	return commit
 }
 
 // progress prints what became of each target.
