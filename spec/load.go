@@ -10,12 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sort"
-	"strconv"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
 	version "github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
@@ -221,30 +218,6 @@ func tooComplex(src []byte, name string) *hcl.Diagnostic {
 		}
 	}
 	return nil
-}
-
-// identifier is what a workload, a variable and a local may be called. It is
-// narrower than HCL's: a name also becomes a file name and a metric's label.
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,62}$`)
-
-// ValidAddress reports whether s can be a workload's address: a name, with for_each
-// also a key.
-func ValidAddress(s string) bool {
-	name, key, keyed := strings.Cut(s, "[")
-	if !identifier.MatchString(name) || !keyed {
-		return identifier.MatchString(s)
-	}
-	key, ok := strings.CutSuffix(key, "]")
-	text, err := strconv.Unquote(key)
-	return ok && err == nil && validKey(text) && strconv.Quote(text) == key
-}
-
-// validKey reports whether s can be a key of for_each: it becomes part of addresses,
-// file names and environment variables.
-func validKey(s string) bool {
-	return s != "" && len(s) <= 63 && !strings.ContainsFunc(s, func(r rune) bool {
-		return r == '"' || r == '\\' || r == utf8.RuneError || !strconv.IsPrint(r)
-	})
 }
 
 // decoder turns parsed bodies into a Spec.
