@@ -40,6 +40,9 @@ type measurement struct {
 	write  bool // RDMA write instead of send; a stream only
 	alone  bool // the binding's own costs: nothing is sent
 	count  int
+	// settings of the transport that are compared with each other; none: it is compared
+	// with the other contestants.
+	settings []contestant
 }
 
 // measurements are all that there are, with counts for a machine that moves some
@@ -58,7 +61,7 @@ func measurements() []measurement {
 			measurement{name: "send bandwidth " + sizeName(s.size), size: s.size, stream: true, count: s.count},
 			measurement{name: "write bandwidth " + sizeName(s.size), size: s.size, stream: true, write: true, count: s.count})
 	}
-	return all
+	return append(all, comparisons()...)
 }
 
 // sizeName is a size as people write it.
@@ -100,7 +103,7 @@ func measure(ctx context.Context, o options, keep func(Results) error) (Results,
 			continue
 		}
 		for round := range o.runs {
-			if err := r.round(ctx, o, m, who, round); err != nil {
+			if err := r.round(ctx, o, m, m.contestants(who), round); err != nil {
 				return r, err
 			}
 			fmt.Fprintf(os.Stderr, "bench: %s: round %d of %d\n", m.name, round+1, o.runs)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,6 +20,9 @@ const (
 	// further poll within the call.
 	metricCall = "call"
 	metricPoll = "poll"
+	// What it costs, where that is measured.
+	metricCPU   = "CPUs"
+	metricWakes = "wake-ups/s"
 )
 
 // Ports of the servers.
@@ -69,12 +73,18 @@ func overDuels(o options, m measurement) []duel {
 	if m.stream {
 		hint = "0"
 	}
+	return []duel{overDuel(o, m, "-hint", hint)}
+}
+
+// overDuel uses the transport with settings, given as flags of over-connect.
+func overDuel(o options, m measurement, settings ...string) duel {
 	server, client := program(o)
-	return []duel{{
-		server: []string{server, "over-serve", "-device", o.peerDevice, "-listen", o.addr + ":" + overPort, "-hint", hint},
-		client: append([]string{client, "over-connect", "-device", o.device, "-connect", o.addr + ":" + overPort, "-hint", hint}, m.job()...),
+	connect := []string{client, "over-connect", "-device", o.device, "-connect", o.addr + ":" + overPort}
+	return duel{
+		server: []string{server, "over-serve", "-device", o.peerDevice, "-listen", o.addr + ":" + overPort},
+		client: slices.Concat(connect, settings, m.job()),
 		parse:  parseMetrics,
-	}}
+	}
 }
 
 func rawDuels(o options, m measurement) []duel {

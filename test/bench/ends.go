@@ -65,7 +65,7 @@ func runRaw(verb string, args []string) error {
 	if err != nil {
 		return err
 	}
-	return report(took, *samples, job.Size*job.Count, job.Stream)
+	return report(took, *samples, metrics(took, job.Size*job.Count, job.Stream))
 }
 
 // runOver is one end of the measurement of the transport: what over-serve and
@@ -77,6 +77,10 @@ func runOver(ctx context.Context, verb string, args []string) (err error) {
 	listen := f.String("listen", "", "`address` and port to serve on")
 	connect := f.String("connect", "", "`address` and port of the server")
 	hint := f.Int64("hint", -1, "message size hint in `bytes`; -1: none")
+	completion := f.String("completion", "", "adaptive, busy or event")
+	lanes := f.String("lanes", "", "single or dual")
+	eagerMax := f.Int64("eager-max", 0, "`bytes` of the largest message that is copied; 0: by the hint")
+	costs := f.Bool("costs", false, "print the processor's share and the wake-ups as well")
 	inFlight := f.Int("in-flight", 16, "`number` of messages of a stream under way at once")
 	f.IntVar(&job.Size, "size", 8, "message size in `bytes`")
 	f.IntVar(&job.Count, "count", 1000, "`number` of messages")
@@ -87,11 +91,7 @@ func runOver(ctx context.Context, verb string, args []string) (err error) {
 	if job.Stream {
 		job.InFlight = *inFlight
 	}
-	o := transport.Options{Device: *device}
-	if *hint >= 0 {
-		o.Hint = hint
-	}
-	t, err := transport.Open(ctx, o)
+	t, err := transport.Open(ctx, transport.Options{Device: *device, Mirror: true})
 	if err != nil {
 		return err
 	}
@@ -103,15 +103,33 @@ func runOver(ctx context.Context, verb string, args []string) (err error) {
 		}
 		return errors.Join(over.Serve(ctx, t, l), l.Close())
 	}
-	took, err := over.Connect(ctx, t, *connect, job)
+	var s transport.Settings
+	if *hint >= 0 {
+		s.Size = hint
+	}
+	if *completion != "" {
+		s.Completion = completion
+	}
+	if *lanes != "" {
+		s.Lanes = lanes
+	}
+	if *eagerMax > 0 {
+		s.EagerMax = eagerMax
+	}
+	before := usageNow()
+	took, err := over.Connect(ctx, t, *connect, &s, job)
 	if err != nil {
 		return err
 	}
-	return report(took, *samples, job.Size*job.Count, job.Stream)
+	m := metrics(took, job.Size*job.Count, job.Stream)
+	if *costs {
+		usageNow().since(before, m)
+	}
+	return report(took, *samples, m)
 }
 
 // report prints the metrics, and writes all round trips to a file where one is named.
-func report(took []time.Duration, file string, bytes int, stream bool) error {
+func report(took []time.Duration, file string, m map[string]float64) error {
 	if file != "" {
 		var b []byte
 		for _, d := range took {
@@ -121,7 +139,7 @@ func report(took []time.Duration, file string, bytes int, stream bool) error {
 			return err
 		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(metrics(took, bytes, stream))
+	return json.NewEncoder(os.Stdout).Encode(m)
 }
 
 // metrics are what a run's times mean: the time of a whole stream of bytes, or round

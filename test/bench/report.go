@@ -38,6 +38,10 @@ intervals are about the other work.
 	} {
 		r.table(&b, kind.title, kind.prefix, kind.metric, kind.unit)
 	}
+	r.compared(&b, "The hint", "hint", byHint, metricP50, metricP99)
+	r.compared(&b, "The hint by cause", "cause", byCause, metricP50, metricP99)
+	r.compared(&b, "Two lanes", "lanes", byLanes, metricRate)
+	r.compared(&b, "Completion", "completion", byCompletion, metricP50, metricP99, metricCPU, metricWakes)
 	r.costs(&b)
 	return b.String()
 }

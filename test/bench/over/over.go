@@ -111,12 +111,18 @@ func each(job Job, mem []byte, n int, do func(b []byte) error) error {
 }
 
 // Connect runs job against the server at addr and returns the round trips, or the
-// time that the whole stream took as the only one: until the server has it all.
-func Connect(ctx context.Context, t *transport.Transport, addr string, job Job) (_ []time.Duration, err error) {
+// time that the whole stream took as the only one: until the server has it all. The
+// connection follows s, at the server as well where its transport mirrors; nil: each
+// end what its transport does.
+func Connect(ctx context.Context, t *transport.Transport, addr string, s *transport.Settings, job Job) (_ []time.Duration, err error) {
 	if err := job.check(); err != nil {
 		return nil, err
 	}
-	c, err := t.Dial(ctx, addr)
+	dial := t.Dial
+	if s != nil {
+		dial = func(ctx context.Context, addr string) (*transport.Conn, error) { return t.DialFixed(ctx, addr, *s) }
+	}
+	c, err := dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 func open(t *testing.T) *transport.Transport {
 	t.Helper()
-	tr, err := transport.Open(t.Context(), transport.Options{Device: "soft0"})
+	tr, err := transport.Open(t.Context(), transport.Options{Device: "soft0", Mirror: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,14 +21,17 @@ func open(t *testing.T) *transport.Transport {
 }
 
 func TestJobs(t *testing.T) {
+	event := "event"
 	for _, c := range []struct {
-		name string
-		job  Job
-		want int // results
+		name     string
+		settings *transport.Settings
+		job      Job
+		want     int // results
 	}{
-		{"round trips", Job{Size: 8, Count: 100, Warmup: 10, InFlight: 1}, 100},
-		{"large ones", Job{Size: 300_000, Count: 10, InFlight: 1}, 10},
-		{"stream", Job{Size: 64 << 10, Count: 101, Warmup: 3, Stream: true, InFlight: 8}, 1},
+		{"round trips", nil, Job{Size: 8, Count: 100, Warmup: 10, InFlight: 1}, 100},
+		{"large ones", nil, Job{Size: 300_000, Count: 10, InFlight: 1}, 10},
+		{"stream", nil, Job{Size: 64 << 10, Count: 101, Warmup: 3, Stream: true, InFlight: 8}, 1},
+		{"settings of its own", &transport.Settings{Size: new(int64), Completion: &event}, Job{Size: 8, Count: 10, InFlight: 1}, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			served := make(chan error, 1)
@@ -39,7 +42,7 @@ func TestJobs(t *testing.T) {
 			}
 			defer l.Close()
 			go func() { served <- Serve(t.Context(), server, l) }()
-			got, err := Connect(t.Context(), client, l.Addr().String(), c.job)
+			got, err := Connect(t.Context(), client, l.Addr().String(), c.settings, c.job)
 			if err != nil {
 				t.Fatal(err)
 			}
