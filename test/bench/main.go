@@ -53,6 +53,8 @@ func run(ctx context.Context, args []string) error {
 			return runRaw(args[0], args[1:])
 		case "over-serve", "over-connect":
 			return runOver(ctx, args[0], args[1:])
+		case "over-switch":
+			return runSwitch(ctx, args[1:])
 		}
 	}
 	var o options

@@ -42,6 +42,7 @@ intervals are about the other work.
 	r.compared(&b, "The hint by cause", "cause", byCause, metricP50, metricP99)
 	r.compared(&b, "Two lanes", "lanes", byLanes, metricRate)
 	r.compared(&b, "Completion", "completion", byCompletion, metricP50, metricP99, metricCPU, metricWakes)
+	r.switches(&b)
 	r.costs(&b)
 	return b.String()
 }

@@ -53,7 +53,8 @@ func comparisons() []measurement {
 	}
 	return append(all,
 		measurement{name: "lanes 2 MiB", size: 2 << 20, stream: true, count: 16, settings: byLanes},
-		measurement{name: "completion 8 B", size: 8, count: 5000, settings: byCompletion})
+		measurement{name: "completion 8 B", size: 8, count: 5000, settings: byCompletion},
+		switching)
 }
 
 // contestants are those of m: its settings, or else who.
