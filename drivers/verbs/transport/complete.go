@@ -7,11 +7,10 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/internal/switchover"
 )
 
-// complete handles one completion of the lane. The engine's mu is held.
+// complete handles one completion of the lane. The engine's mu is held, and the
+// connection's.
 func (l *lane) complete(wc *verbs.WC) {
 	c := l.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if l.closed {
 		return
 	}

@@ -247,12 +247,24 @@ func (e *engine) progressLocked() int {
 
 // handle hands n completions of q to their lanes. Caller holds mu.
 func (e *engine) handle(q *sharedCQ, n int, err error) {
+	var c *Conn // the one whose mu is held: most often all are of one
 	for i := range n {
 		wc := &e.wc[i]
-		// Lanes of a closed connection are unknown: their completions mean nothing.
-		if l := e.lanes[uint32(wc.ID>>32)]; l != nil {
-			l.complete(wc)
+		l := e.lanes[uint32(wc.ID>>32)]
+		if l == nil {
+			continue // of a closed connection: it means nothing
 		}
+		if l.conn != c {
+			if c != nil {
+				c.mu.Unlock()
+			}
+			c = l.conn
+			c.mu.Lock()
+		}
+		l.complete(wc)
+	}
+	if c != nil {
+		c.mu.Unlock()
 	}
 	if err != nil && q.dead == nil {
 		e.killCQ(q, err)

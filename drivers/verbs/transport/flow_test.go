@@ -298,7 +298,12 @@ func TestCloseWithOffers(t *testing.T) {
 			if err := ca.Close(); err != nil && !errors.As(err, new(*ConnError)) {
 				t.Error(err)
 			}
-			if _, err := cb.Recv(t.Context(), buf); err != io.EOF {
+			var err error
+			eventually(t, "the offers are gone at the receiver as well", func() bool {
+				_, err = cb.Recv(t.Context(), buf)
+				return !errors.As(err, new(*SizeError))
+			})
+			if err != io.EOF {
 				t.Errorf("after the sender's close: %v", err)
 			}
 		} else if err := cb.Close(); err != nil {

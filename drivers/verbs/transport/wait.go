@@ -9,14 +9,17 @@ import (
 
 // An adaptive wait polls for twice as long as waits there usually take, but not for
 // longer than longestSpin: to be woken costs some microseconds, which do not show in a
-// longer wait. Where waits usually are longer it goes to sleep almost at once, so that an
-// idle connection costs nothing; the first short wait after that makes it poll again.
-// One that found what it waited for is a reason to poll for provenSpin at least, a few
-// times what sleeping costs.
+// longer wait. One that found what it waited for is a reason to poll for provenSpin at
+// least, a few times what sleeping costs. Where waits usually are longer it goes to
+// sleep almost at once, so that an idle connection costs nothing. How short a wait would
+// have been without sleeping is not known then: of those that are not idle every
+// probeEvery-th polls for longestSpin.
 const (
 	longestSpin  = 2 * time.Millisecond
 	provenSpin   = 100 * time.Microsecond
 	shortestSpin = 5 * time.Microsecond
+	idleTime     = 10 * longestSpin // who waits longer is idle
+	probeEvery   = 8
 )
 
 // spinPolls is how often a waiting goroutine polls the queue of its connection
@@ -27,25 +30,40 @@ const spinPolls = 256
 // A waiter is what is known of the waits of one kind. One goroutine at a time uses it.
 type waiter struct {
 	usual time.Duration // that waits take, at most longestSpin
+	slept int           // waits since the last one that needed no sleep
 	yield verbs.Yielder
 }
 
-// learn takes note of a wait that took d. A longer one counts at once and a shorter one
-// in part, since to poll a little too long costs less than to sleep. One that is longer
-// than any polling may be an exception: it halves the time.
-func (w *waiter) learn(d time.Duration) {
+// found takes note of a wait that polled for d. A longer one counts at once and a
+// shorter one in part, since to poll a little too long costs less than to sleep.
+func (w *waiter) found(d time.Duration) {
+	w.slept = 0
+	if d = max(d, provenSpin/2); d > w.usual {
+		w.usual = min(d, longestSpin)
+		return
+	}
+	w.usual -= (w.usual - d) / 8
+}
+
+// woken takes note of a wait that took d with a sleep.
+func (w *waiter) woken(d time.Duration) {
+	w.slept++
 	switch {
-	case d > longestSpin:
+	case d > idleTime:
 		w.usual /= 2
-	case d > w.usual:
-		w.usual = d
+		w.slept = 1 // no probe
+	case d > longestSpin:
+		w.usual -= w.usual / 8
 	default:
-		w.usual -= (w.usual - d) / 8
+		w.usual = max(w.usual, d)
 	}
 }
 
 // spin is how long the next wait polls.
 func (w *waiter) spin() time.Duration {
+	if w.slept%probeEvery == 0 && w.slept > 0 {
+		return longestSpin
+	}
 	return min(max(2*w.usual, shortestSpin), longestSpin)
 }
 
@@ -80,7 +98,7 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode co
 		return nil
 	}
 	if adaptive {
-		w.learn(time.Since(start))
+		w.woken(time.Since(start))
 	}
 	return nil
 }
@@ -94,7 +112,7 @@ func (c *Conn) poll(ctx context.Context, ready chan struct{}, w *waiter, forever
 		n := eng.spin(cq)
 		select {
 		case <-ready:
-			w.learn(max(waited, provenSpin/2))
+			w.found(waited)
 			w.yield.Step(false)
 			return true, start
 		default:
