@@ -5,23 +5,21 @@ import (
 	"github.com/rdmatune/rdmatune/spec"
 )
 
-// lanesOf is what wanted makes of a connection's lanes, and whether lanes as they are
-// differ from it. Without a hint above 0 there is one lane whatever is wanted.
-func lanesOf(wanted []spec.Setting) (lanes spec.Setting, differ func(param.Value) bool) {
-	one := true
+// lanesOf is what wanted makes of a connection's lanes: two where it asks for them and
+// has a hint above 0, else one.
+func lanesOf(wanted []spec.Setting) spec.Setting {
+	lanes := spec.Setting{Setting: param.Setting{ID: param.HintLanes}}
+	hint := false
 	for _, s := range wanted {
 		if n, ok := s.Value.AsInt(); ok && s.ID == param.HintSize {
-			one = n == 0
+			hint = n > 0
 		}
 		if s.ID == param.HintLanes {
 			lanes = s
 		}
 	}
-	if one || lanes.ID == "" {
-		return lanes, func(param.Value) bool { return false }
-	}
-	if lanes.Value.IsAbsent() {
+	if text, ok := lanes.Value.AsText(); !hint || !ok || text == "" {
 		lanes.Value = param.Text("single")
 	}
-	return lanes, func(have param.Value) bool { return have.IsKnown() && have != lanes.Value }
+	return lanes
 }

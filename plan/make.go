@@ -361,7 +361,11 @@ func (m *maker) hint(w spec.Workload, want spec.Want, o param.Observation) {
 				continue
 			}
 			if s.ID == param.HintLanes {
-				if lanes, differ := lanesOf(wanted); differ(s.Value) && (override || s.Origin != "program" && s.Origin != "environment") {
+				// One lane is how a connection is born: only what is or was otherwise is managed.
+				key := state.Key{Target: found.Target.Key(), ID: s.ID, Index: s.Index}
+				lanes := lanesOf(wanted)
+				managed := s.Value != lanes.Value || m.in.State.Find(m.in.BootID, key) != nil
+				if managed && (override || s.Origin != "program" && s.Origin != "environment") {
 					m.setting(w, found, lanes, s.Index)
 				}
 				continue

@@ -631,6 +631,7 @@ func TestLanesOfConnections(t *testing.T) {
 		"as it is":               {param.Text("dual"), 8192, "dual", ""},
 		"one, not asked for":     {param.Absent(), 8192, "single", ""},
 		"without a hint, no two": {param.Text("dual"), 0, "single", ""},
+		"two, without a hint":    {param.Text("dual"), 0, "dual", "single"},
 	} {
 		p := Make(input(nil, lanes(tc.want, tc.size)).found("w", param.Hint, found(tc.size, tc.have)))
 		got := ""
@@ -644,6 +645,14 @@ func TestLanesOfConnections(t *testing.T) {
 		}
 		if got != tc.change {
 			t.Errorf("%s: change to %q, want %q: %+v", name, got, tc.change, p.Changes)
+		}
+	}
+	// What an apply has made of it is wanted still, and not taken back.
+	target := param.Target{Kind: param.Hint, Name: "77", Incarnation: "s77", Label: "bench"}
+	doc := &state.Document{Entries: []state.Entry{entry(target, param.HintLanes, "1", param.Text("single"), param.Text("dual"), "w")}}
+	for _, c := range Make(input(doc, lanes(param.Text("dual"), 8192)).found("w", param.Hint, found(8192, "dual"))).Changes {
+		if c.ID == param.HintLanes && c.Index == "1" {
+			t.Errorf("the lanes of an apply are changed: %+v", c)
 		}
 	}
 }
