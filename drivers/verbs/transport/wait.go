@@ -9,14 +9,14 @@ import (
 
 // An adaptive wait polls for twice as long as waits there usually take, but not for
 // longer than longestSpin: to be woken costs some microseconds, which do not show in a
-// longer wait. One that found what it waited for is a reason to poll for provenSpin at
-// least, a few times what sleeping costs. Where waits usually are longer it goes to
+// longer wait. After one that found what it waited for the next polls for provenSpin at
+// least: where both ends go to sleep over one late message, each is late for the other. Where waits usually are longer it goes to
 // sleep almost at once, so that an idle connection costs nothing. How short a wait would
 // have been without sleeping is not known then: of those that are not idle every
 // probeEvery-th polls for longestSpin.
 const (
 	longestSpin  = 2 * time.Millisecond
-	provenSpin   = 100 * time.Microsecond
+	provenSpin   = time.Millisecond
 	shortestSpin = 5 * time.Microsecond
 	idleTime     = 10 * longestSpin // who waits longer is idle
 	probeEvery   = 8
