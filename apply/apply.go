@@ -163,10 +163,11 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 	for _, n := range p.Unreadable {
 		a.result.Failures = append(a.result.Failures, fmt.Errorf("%s: %s", n.Address, n.Reason))
 	}
-	if len(a.targets) == 0 {
+	due := p.GuardsDue()
+	if len(a.targets) == 0 && len(due) == 0 {
 		return a.result, a.commitQuietly(doc)
 	}
-	r.Experiment.Workload = workloads(a.targets)
+	r.Experiment.Workload = workloads(a.targets, due)
 	if err := r.DB.Begin(context.WithoutCancel(ctx), r.Experiment); err != nil {
 		return a.result, fmt.Errorf("%w: %w", ErrNothingChanged, err)
 	}
@@ -214,14 +215,19 @@ func (a *run) collect() {
 	}
 }
 
-func workloads(ts []*target) string {
+// workloads names what the run is about.
+func workloads(ts []*target, guards []plan.Guard) string {
 	var names []string
-	seen := map[string]bool{}
-	for _, t := range ts {
-		if !seen[t.workload] {
-			seen[t.workload] = true
-			names = append(names, t.workload)
+	add := func(w string) {
+		if !slices.Contains(names, w) {
+			names = append(names, w)
 		}
+	}
+	for _, t := range ts {
+		add(t.workload)
+	}
+	for _, g := range guards {
+		add(g.Workload)
 	}
 	return join(names)
 }
@@ -245,7 +251,11 @@ func (a *run) announce(before *state.Document) error {
 	for _, t := range a.targets {
 		changes = append(changes, t.changes...)
 	}
-	return a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Changes: changes})
+	var guards []string
+	for _, g := range a.plan.GuardsDue() {
+		guards = append(guards, g.Address())
+	}
+	return a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Changes: changes, Guards: guards})
 }
 
 // carryOut applies target after target. The targets of one kind that want to know

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,14 +38,23 @@ func (a *run) guard(ctx context.Context) {
 		}
 	}
 	var breached []string
-	for _, g := range a.plan.Guards {
-		if !changed[g.Workload] || a.plan.Destroy {
-			continue
+	for _, g := range a.plan.GuardsDue() {
+		before := slices.Contains(a.doc.Unmeasured, g.Address()) // an earlier run owes it
+		if !changed[g.Workload] && !before {
+			continue // nothing of it came into force
 		}
 		verdict := a.judge(ctx, g)
+		a.doc.Unmeasured = slices.DeleteFunc(a.doc.Unmeasured, func(x string) bool { return x == g.Address() })
+		if verdict.Verdict == experiment.GuardNotMeasured {
+			a.doc.Unmeasured = append(a.doc.Unmeasured, g.Address())
+		}
+		if verdict.Verdict == experiment.GuardBreached && !g.Warn && !changed[g.Workload] {
+			a.result.Failures = append(a.result.Failures, fmt.Errorf(
+				"%s is breached: what it is about was changed by an earlier run and stays; rdmatune destroy restores the originals", g.Address()))
+		}
 		a.result.Guards = append(a.result.Guards, verdict)
 		a.Experiment.Guards = append(a.Experiment.Guards, verdict)
-		if verdict.Verdict == experiment.GuardBreached && !g.Warn {
+		if verdict.Verdict == experiment.GuardBreached && !g.Warn && changed[g.Workload] {
 			breached = append(breached, g.Workload)
 		}
 	}
@@ -66,6 +76,12 @@ func (a *run) judge(ctx context.Context, g plan.Guard) experiment.Guard {
 		err = errors.New("interrupted")
 	case a.Measure != nil:
 		m, err = a.Measure(ctx, g)
+	}
+	if err == nil && ctx.Err() != nil { // what was measured until then is a remnant
+		err = errors.New("interrupted")
+	}
+	if ctx.Err() != nil {
+		a.result.Interrupted = true
 	}
 	if err != nil {
 		v.Text = err.Error()

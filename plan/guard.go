@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -25,8 +26,9 @@ func (g Guard) Limits() string {
 // Address is the guard's full address.
 func (g Guard) Address() string { return fmt.Sprintf("workload.%s.guard[%q]", g.Workload, g.Name) }
 
-// guardsDue are the guards of the workloads that the plan changes something of.
-func (p *Plan) guardsDue() []Guard {
+// GuardsDue are the guards to be measured after the plan's changes: those of workloads
+// that it changes something of, and those that were due before and have no verdict.
+func (p *Plan) GuardsDue() []Guard {
 	changed := map[string]bool{}
 	for _, c := range p.Changes {
 		if c.Action != param.Restore {
@@ -35,7 +37,7 @@ func (p *Plan) guardsDue() []Guard {
 	}
 	var out []Guard
 	for _, g := range p.Guards {
-		if changed[g.Workload] {
+		if changed[g.Workload] || slices.Contains(p.Base.Unmeasured, g.Address()) {
 			out = append(out, g)
 		}
 	}
@@ -45,7 +47,7 @@ func (p *Plan) guardsDue() []Guard {
 // guardNotes says what will be measured after the plan's changes.
 func (p *Plan) guardNotes() []Note {
 	var out []Note
-	for _, g := range p.guardsDue() {
+	for _, g := range p.GuardsDue() {
 		what := fmt.Sprintf("%s of %s: %s", strings.ReplaceAll(g.Kind, "_", " "), param.FormatBytes(g.Size), g.Limits())
 		switch {
 		case g.Peer != "":

@@ -41,6 +41,10 @@ func Make(in Input) *Plan {
 			m.workload(w)
 		}
 	}
+	// A guard that is no longer in the spec needs no verdict.
+	m.plan.Base.Unmeasured = slices.DeleteFunc(m.plan.Base.Unmeasured, func(address string) bool {
+		return !slices.ContainsFunc(m.plan.Guards, func(g Guard) bool { return g.Address() == address })
+	})
 	m.restore()
 	m.sort()
 	return m.plan

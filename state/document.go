@@ -46,6 +46,9 @@ type Document struct {
 	// Refusals are settings that turned out not to be writable here at all, so that a
 	// plan does not try again and again in the same boot and incarnation.
 	Refusals []Refusal `json:"refusals,omitempty"`
+	// Unmeasured are the addresses of guards whose workload was changed and that have no
+	// verdict since.
+	Unmeasured []string `json:"unmeasured,omitempty"`
 
 	index map[bootKey]int // of Entries; nil when it has to be made again
 }
@@ -163,7 +166,7 @@ func (d *Document) Clone() *Document {
 	for k, v := range d.Generations {
 		c.Generations[k] = v
 	}
-	c.Entries, c.Refusals = slices.Clone(d.Entries), slices.Clone(d.Refusals)
+	c.Entries, c.Refusals, c.Unmeasured = slices.Clone(d.Entries), slices.Clone(d.Refusals), slices.Clone(d.Unmeasured)
 	for i := range c.Entries {
 		c.Entries[i].Workloads = slices.Clone(c.Entries[i].Workloads)
 	}

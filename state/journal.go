@@ -29,6 +29,8 @@ type Record struct {
 	// Workload and Generation announce a generation before any process hears of it.
 	Workload   string      `json:"workload,omitempty"`
 	Generation *Generation `json:"generation,omitempty"`
+	// Guards are to be measured after the changes.
+	Guards []string `json:"guards,omitempty"`
 }
 
 // A Journal makes intents durable before they are carried out.
@@ -142,6 +144,11 @@ func ReadJournal(dir string) ([]Record, error) {
 // It replays nothing; an ordinary plan then decides.
 func (d *Document) Recover(records []Record) {
 	for _, r := range records {
+		for _, g := range r.Guards {
+			if !slices.Contains(d.Unmeasured, g) {
+				d.Unmeasured = append(d.Unmeasured, g)
+			}
+		}
 		if r.Generation != nil && r.Generation.Counter > d.Generations[r.Workload].Counter {
 			d.Generations[r.Workload] = *r.Generation
 		}

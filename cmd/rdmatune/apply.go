@@ -203,7 +203,7 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 	m := &meter{s: s, facts: p.facts}
 	m.remember(ctx, p.plan.Guards)
 	r.Measure = m.measure
-	if !p.plan.Empty() {
+	if !p.plan.Empty() || len(p.plan.GuardsDue()) > 0 {
 		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {
 			err = fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
 			if a.asJSON {
@@ -291,7 +291,7 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 	if r.Interrupted {
 		printf(os.Stderr, "\nInterrupted: what was done stays and is recorded; apply again to go on, or destroy to undo.\n")
 	}
-	if p.Empty() {
+	if p.Empty() && len(r.Guards) == 0 {
 		return
 	}
 	done := r.Done
@@ -338,7 +338,7 @@ func writeResult(r apply.Result, p *plan.Plan, id string, fatal error) error {
 		"guards":      append([]experiment.Guard{}, r.Guards...),
 		"interrupted": r.Interrupted, "exit_code": code, "experiment": nil,
 	}
-	if !p.Empty() {
+	if !p.Empty() || len(r.Guards) > 0 {
 		doc["experiment"] = id
 	}
 	return writeJSON(doc)
