@@ -293,6 +293,8 @@ func TestBadOptions(t *testing.T) {
 		"-1 rounds":             {Sizes: []int64{8}, Duration: 1, Rounds: -1},
 		"messages in flight":    {Sizes: []int64{8}, Count: 1, InFlight: MaxInFlight + 1},
 		"a rate of -1":          {Sizes: []int64{8}, Count: 1, Rate: -1},
+		"a rate of NaN":         {Sizes: []int64{8}, Count: 1, Rate: math.NaN()},
+		"a rate of 1e-300":      {Sizes: []int64{8}, Count: 1, Rate: 1e-300},
 		"a rate is for round":   {Sizes: []int64{8}, Count: 1, Rate: 1, Mode: Streams},
 		"a weight for each":     {Sizes: []int64{8}, Count: 1, Mode: Mixed},
 		"takes any":             {Sizes: []int64{8}, Count: 1, Weights: []float64{1}},

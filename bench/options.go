@@ -93,6 +93,13 @@ const (
 	DefaultStall = 30 * time.Second
 )
 
+// A rate below minRate has no message in the longest duration; none above maxRate can be
+// told from no bound.
+const (
+	minRate = 1e-3
+	maxRate = 1e9
+)
+
 // grace is how long a message that is under way may still take after an interrupt.
 const grace = 3 * time.Second
 
@@ -149,8 +156,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d rounds; give 1 to %d", o.Rounds, MaxRounds)
 	case o.InFlight < 1 || o.InFlight > MaxInFlight:
 		return fmt.Errorf("%d messages in flight; give 1 to %d", o.InFlight, MaxInFlight)
-	case o.Rate < 0 || o.Rate > 1e9:
-		return fmt.Errorf("a rate of %g messages per second; give 0 to 1e9", o.Rate)
+	case o.Rate != 0 && !(o.Rate >= minRate && o.Rate <= maxRate):
+		return fmt.Errorf("a rate of %g messages per second; give 0, or %g to %g", o.Rate, minRate, maxRate)
 	case o.Burst > MaxBurst || o.Burst > 1 && (o.Mode.streaming() || o.Rate > 0):
 		return fmt.Errorf("a burst of %d messages; give at most %d, for round trips without a rate", o.Burst, MaxBurst)
 	case o.Rate > 0 && o.Mode.streaming():

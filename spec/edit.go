@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -51,10 +52,36 @@ func (s *Spec) SetHint(name string, size int64, lanes string) (Edit, error) {
 		splices = append(splices, setAttributes(old, hint, [][2]string{{"size", e.Is}, {"lanes", quoted(lanes)}})...)
 	}
 	e.New = spliced(old, splices)
+	if bytes.Contains(old, []byte("\r\n")) {
+		e.New = bytes.ReplaceAll(bytes.ReplaceAll(e.New, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
+	}
 	if slices.Equal(e.Old, e.New) {
 		return e, ErrSame
 	}
-	return e, nil
+	return e, e.check(name, lanes)
+}
+
+// check reads the edited text again: the block must now say what it was to say.
+func (e Edit) check(name, lanes string) error {
+	f, diags := hclsyntax.ParseConfig(e.New, e.File, hcl.InitialPos)
+	if diags.HasErrors() {
+		return diags
+	}
+	for attr, want := range map[string]string{"size": e.Is, "lanes": quoted(lanes)} {
+		if want == "" {
+			continue
+		}
+		got := ""
+		if w := child(f.Body.(*hclsyntax.Body), "workload", name); w != nil {
+			if hint := child(w.Body, "hint"); hint != nil && hint.Body.Attributes[attr] != nil {
+				got = string(hint.Body.Attributes[attr].Expr.Range().SliceBytes(e.New))
+			}
+		}
+		if got != want {
+			return fmt.Errorf("%s: the workload %q is written in a way that this edit cannot follow; set %s = %s by hand", e.File, name, attr, want)
+		}
+	}
+	return nil
 }
 
 // A splice replaces the bytes from start to end.
@@ -117,12 +144,10 @@ func setAttributes(text []byte, blk *hclsyntax.Block, attrs [][2]string) []splic
 	inner := indent(text, blk.DefRange().Start.Byte) + "  "
 	closing := blk.CloseBraceRange.Start.Byte
 	if blk.OpenBraceRange.Start.Line != blk.CloseBraceRange.Start.Line {
-		// Before the closing brace, as a line of its own.
-		start := bytes.LastIndexByte(text[:closing], '\n') + 1
 		for i := range missing {
 			missing[i] = inner + missing[i] + "\n"
 		}
-		return append(out, splice{start, start, strings.Join(missing, "")})
+		return append(out, beforeBrace(text, closing, inner[:len(inner)-2], strings.Join(missing, "")))
 	}
 	// A block on one line has one argument at most: it is broken up.
 	open := blk.OpenBraceRange.End.Byte
@@ -161,8 +186,17 @@ func newHint(text []byte, workload *hclsyntax.Block, size, lanes string) splice 
 		}
 		return splice{open, closing, "\n" + text + block + outer}
 	}
+	return beforeBrace(text, closing, outer, block)
+}
+
+// beforeBrace adds lines before a closing brace: as lines of their own where nothing
+// but space is before the brace, else behind what is there, such as the end of a comment.
+func beforeBrace(text []byte, closing int, outer, lines string) splice {
 	start := bytes.LastIndexByte(text[:closing], '\n') + 1
-	return splice{start, start, block}
+	if len(bytes.TrimSpace(text[start:closing])) == 0 {
+		return splice{start, start, lines}
+	}
+	return splice{closing, closing, "\n" + lines + outer}
 }
 
 // quoted is s as a literal; "" stays.

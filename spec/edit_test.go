@@ -38,6 +38,14 @@ func TestSetHint(t *testing.T) {
 			text: "workload \"w\" {}\n", size: 4096,
 			want: "workload \"w\" {\n  hint {\n    size = \"4KiB\"\n  }\n}\n",
 		},
+		"a comment before the brace": {
+			text: "workload \"w\" {\n  device = \"x\"\n  /* multi\n   line */ }\n", size: 4096,
+			want: "workload \"w\" {\n  device = \"x\"\n  /* multi\n   line */ \n  hint {\n    size = \"4KiB\"\n  }\n}\n",
+		},
+		"Windows lines, more of them": {
+			text: "workload \"w\" {\r\n  device = \"x\"\r\n}\r\n", size: 4096,
+			want: "workload \"w\" {\r\n  device = \"x\"\r\n  hint {\r\n    size = \"4KiB\"\r\n  }\r\n}\r\n",
+		},
 		"Windows lines": {
 			text: "workload \"w\" {\r\n  hint {\r\n    size = 1 // x\r\n  }\r\n}\r\n", size: 4096, was: "1",
 			want: "workload \"w\" {\r\n  hint {\r\n    size = \"4KiB\" // x\r\n  }\r\n}\r\n",
