@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/node"
 )
 
@@ -209,7 +210,7 @@ func (s *subject) export(launcher, word string, exported map[string]bool) {
 		return
 	}
 	s.report.Findings = append(s.report.Findings, Finding{
-		Severity: Trap, Variable: printable(name), Message: fmt.Sprintf("%s -x %s: it is not set in this environment, so nothing is passed on", launcher, printable(name)), Do: "write -x " + printable(name) + "=VALUE",
+		Severity: Trap, Variable: printable.Line(name), Message: fmt.Sprintf("%s -x %s: it is not set in this environment, so nothing is passed on", launcher, printable.Line(name)), Do: "write -x " + printable.Line(name) + "=VALUE",
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // A place is where a process is: what its configuration files depend on.
@@ -239,20 +241,11 @@ func writtenBy(text string) string {
 		for _, w := range writers {
 			if strings.Contains(lower, w) {
 				comment := strings.TrimSpace(strings.TrimLeft(line, "#"))
-				return printable(comment[:min(len(comment), 120)])
+				return printable.Clip(comment, 120)
 			}
 		}
 	}
 	return ""
-}
-
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }
 
 // absent reports whether a configuration file is simply not there.

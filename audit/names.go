@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // misnomers are names that documents and scripts use, and that nothing reads.
@@ -45,7 +47,7 @@ func (s *subject) names() {
 			continue
 		}
 		if near := nearest(name); near != "" {
-			s.find(Trap, nil, "write "+near, "%s=%s: nothing reads this name; the nearest one is %s", printable(name), printable(s.env[name].text), near)
+			s.find(Trap, nil, "write "+near, "%s=%s: nothing reads this name; the nearest one is %s", printable.Line(name), printable.Line(s.env[name].text), near)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/internal/procs"
 	"github.com/rdmatune/rdmatune/node"
 )
@@ -55,7 +56,7 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 		return p, err
 	}
 	cmdline, _ := table.Cmdline(pid)
-	p.Comm, p.Cmdline = printable(p.Comm), printable(cmdline)
+	p.Comm, p.Cmdline = printable.Line(p.Comm), printable.Line(cmdline)
 	env, err := table.Environ(pid)
 	if err != nil {
 		return p, fmt.Errorf("environment: %w", err)
@@ -131,7 +132,7 @@ func (r *Report) disagree() {
 		f.said = true
 		r.Findings = append(r.Findings, Finding{
 			Severity: Contradiction, Library: v.Library, Variable: v.Name, Do: "give all processes of the job the same value",
-			Message: printable(fmt.Sprintf("processes disagree: %s in process %d (%s), %s in process %d (%s)",
+			Message: printable.Line(fmt.Sprintf("processes disagree: %s in process %d (%s), %s in process %d (%s)",
 				f.value.Parsed, f.value.Process, f.value.Origin, v.Parsed, v.Process, v.Origin)),
 		})
 	}

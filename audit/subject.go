@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // A setting is a text given to a variable, and by what.
@@ -59,7 +61,7 @@ func (s *subject) has(l *Library) bool {
 }
 
 func (s *subject) find(sev Severity, v *Variable, do, format string, args ...any) {
-	f := Finding{Process: s.pid, Severity: sev, Message: printable(fmt.Sprintf(format, args...)), Do: printable(do)}
+	f := Finding{Process: s.pid, Severity: sev, Message: printable.Line(fmt.Sprintf(format, args...)), Do: printable.Line(do)}
 	if v != nil {
 		f.Library, f.Variable = v.Library, v.Name
 	}
@@ -178,7 +180,7 @@ func (s *subject) fileNames(l *Library, path string, values map[string]string) {
 			s.find(Trap, v, "write "+v.FileKey, "%s: %s is the name in the environment; in a file it is %s", path, name, v.FileKey)
 		case v == nil && l.owns(trimmed):
 			if near := nearest(trimmed); near != "" {
-				s.find(Trap, nil, "write "+near, "%s: %s is not a variable of %s that is known; the nearest one is %s", path, printable(trimmed), l.Name, near)
+				s.find(Trap, nil, "write "+near, "%s: %s is not a variable of %s that is known; the nearest one is %s", path, printable.Line(trimmed), l.Name, near)
 			}
 		}
 	}
@@ -263,7 +265,7 @@ func (s *subject) decide(v *Variable, cs []Candidate) Value {
 			if !c.Parsed.KeepsDefault {
 				out.Parsed, out.Origin = c.Parsed, c.Origin
 			}
-			s.find(Trap, v, "give a value that it takes", "%s=%s (%s): %s", v.Name, printable(c.Text), c.Origin, c.Parsed.Rejected)
+			s.find(Trap, v, "give a value that it takes", "%s=%s (%s): %s", v.Name, printable.Line(c.Text), c.Origin, c.Parsed.Rejected)
 			return out
 		}
 		c.Wins = true
@@ -279,7 +281,7 @@ func (s *subject) decide(v *Variable, cs []Candidate) Value {
 		return out
 	}
 	if len(cs) > 0 {
-		s.find(Trap, v, "give a value that it takes", "%s=%s (%s) is rejected: %s", v.Name, printable(cs[0].Text), cs[0].Origin, cs[0].Parsed.Rejected)
+		s.find(Trap, v, "give a value that it takes", "%s=%s (%s) is rejected: %s", v.Name, printable.Line(cs[0].Text), cs[0].Origin, cs[0].Parsed.Rejected)
 	}
 	return out
 }
@@ -330,7 +332,7 @@ func (s *subject) ownHint() {
 	s.report.Variables = append(s.report.Variables, out)
 	if e, ok := s.env[v.Name]; ok {
 		if p := v.Read(e.text); p.Rejected != "" {
-			s.find(Trap, v, "give a size that it takes", "%s=%s is rejected: %s", v.Name, printable(e.text), p.Rejected)
+			s.find(Trap, v, "give a size that it takes", "%s=%s is rejected: %s", v.Name, printable.Line(e.text), p.Rejected)
 		}
 	}
 	if s.hint != nil && (s.own.Size == nil || *s.own.Size != *s.hint) {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // WriteText writes the report for a person: the variables, then what was found.
@@ -14,11 +16,11 @@ func (r *Report) WriteText(out io.Writer) error {
 		fmt.Fprintf(&b, "The spec's hint for %s is %d bytes.\n\n", r.Workload, *r.Hint)
 	}
 	if len(r.Command) > 0 {
-		fmt.Fprintf(&b, "%s\n", printable(strings.Join(r.Command, " ")))
+		fmt.Fprintf(&b, "%s\n", printable.Line(strings.Join(r.Command, " ")))
 		r.writeProcess(&b, 0)
 	}
 	for _, p := range r.Processes {
-		fmt.Fprintf(&b, "process %d %s\n", p.PID, printable(p.Comm))
+		fmt.Fprintf(&b, "process %d %s\n", p.PID, printable.Line(p.Comm))
 		if p.Err != "" {
 			fmt.Fprintf(&b, "  (not observable): %s\n", p.Err)
 		}
@@ -77,7 +79,7 @@ func (r *Report) writeProcess(b *strings.Builder, pid int) {
 	fmt.Fprintln(w, "  VARIABLE\tREAD AS\tUNIT\tFROM")
 	for _, v := range r.Variables {
 		if v.Process == pid {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, printable(v.Parsed.String()), v.Unit, printable(v.Origin))
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, printable.Line(v.Parsed.String()), v.Unit, printable.Line(v.Origin))
 			below = append(below, v.losers())
 		}
 	}
@@ -108,7 +110,7 @@ func (v *Value) losers() []string {
 		if c.Why != "" {
 			why = " (" + c.Why + ")"
 		}
-		out = append(out, fmt.Sprintf("    %s: %s says %s%s\n", verdict, printable(c.Origin), printable(c.Text), why))
+		out = append(out, fmt.Sprintf("    %s: %s says %s%s\n", verdict, printable.Line(c.Origin), printable.Line(c.Text), why))
 	}
 	return out
 }
@@ -129,7 +131,7 @@ func (c *Comparison) WriteText(out io.Writer) error {
 				more = fmt.Sprintf(" and %d more", len(in)-most)
 				in = in[:most]
 			}
-			fmt.Fprintf(&b, "  %s (%s) in %s%s\n", printable(v.Parsed.String()), printable(v.Origin), printable(strings.Join(in, ", ")), more)
+			fmt.Fprintf(&b, "  %s (%s) in %s%s\n", printable.Line(v.Parsed.String()), printable.Line(v.Origin), printable.Line(strings.Join(in, ", ")), more)
 		}
 	}
 	_, err := io.WriteString(out, lines(b.String()))
@@ -140,7 +142,7 @@ func (c *Comparison) WriteText(out io.Writer) error {
 func lines(text string) string {
 	out := strings.Split(text, "\n")
 	for i := range out {
-		out[i] = printable(out[i])
+		out[i] = printable.Line(out[i])
 	}
 	return strings.Join(out, "\n")
 }

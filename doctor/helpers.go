@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/node"
 )
 
@@ -13,19 +14,7 @@ const maxValue = 200
 
 // clip makes a text from a file fit to be shown.
 func clip(text string) string {
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r == 0x7f:
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > maxValue {
-		text = strings.ToValidUTF8(text[:maxValue], "") + "..."
-	}
-	return text
+	return printable.Clip(strings.NewReplacer("\n", " ", "\t", " ").Replace(text), maxValue)
 }
 
 // reason is why a file could not be read.

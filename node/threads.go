@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/internal/procs"
 	"github.com/rdmatune/rdmatune/internal/sysfs"
 )
@@ -65,12 +66,7 @@ func (n *Node) Adopt(ps ...Process) error {
 func show(m *sysfs.Mem, p Process, online string) {
 	dir := "/proc/" + strconv.Itoa(p.PID)
 	// The name comes from the process itself: it must not add lines to a file.
-	p.Comm = strings.Map(func(r rune) rune {
-		if r < ' ' {
-			return '?'
-		}
-		return r
-	}, p.Comm)
+	p.Comm = printable.Line(p.Comm)
 	env := ""
 	if p.Workload != "" {
 		env = "RDMATUNE_WORKLOAD=" + p.Workload + "\x00"

@@ -8,10 +8,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/internal/procs"
 	"github.com/rdmatune/rdmatune/internal/rdmanl"
 	"github.com/rdmatune/rdmatune/node"
@@ -254,16 +254,6 @@ func (l *looker) transport(t *control.Process) {
 // maxText bounds a text that a process gives, in bytes.
 const maxText = 4096
 
-// printable makes a text that a process gives fit to be shown.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(text[:min(len(text), maxText)], "?"))
-}
-
 // nonempty is text, or nil when it is empty.
 func nonempty(text *string) *string {
 	if *text == "" {
@@ -285,7 +275,7 @@ func (l *looker) describe(p *Process) bool {
 	p.Start = start
 	comm, _ := l.table.Comm(p.PID)
 	cmdline, _ := l.table.Cmdline(p.PID)
-	p.Comm, p.Cmdline = printable(comm), printable(cmdline)
+	p.Comm, p.Cmdline = printable.Clip(comm, maxText), printable.Clip(cmdline, maxText)
 	if uid, err := l.table.UID(p.PID); err == nil {
 		p.UID = &uid
 	}
@@ -298,7 +288,7 @@ func (l *looker) describe(p *Process) bool {
 	}
 	if p.Workload == "" {
 		if env, err := l.table.Environ(p.PID); err == nil {
-			p.Workload = printable(env["RDMATUNE_WORKLOAD"])
+			p.Workload = printable.Clip(env["RDMATUNE_WORKLOAD"], maxText)
 		}
 	}
 	if set, file, err := l.table.CPUSet(p.PID); err == nil && file != "" {
@@ -330,7 +320,7 @@ func listThreads(threads []procs.Detail) []Thread {
 	}
 	out := make([]Thread, len(threads))
 	for i, th := range threads {
-		out[i] = Thread{TID: th.TID, Comm: printable(th.Comm), CPUs: cpulist.Format(th.CPUs), Mems: th.Mems, SelfPinned: !th.CPUs.Equals(all)}
+		out[i] = Thread{TID: th.TID, Comm: printable.Clip(th.Comm, maxText), CPUs: cpulist.Format(th.CPUs), Mems: th.Mems, SelfPinned: !th.CPUs.Equals(all)}
 		if th.LastCPU >= 0 {
 			out[i].LastCPU = &th.LastCPU
 		}
