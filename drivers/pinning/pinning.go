@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/internal/procs"
 	"github.com/rdmatune/rdmatune/param"
 )
@@ -45,7 +46,7 @@ var _ drivers.Driver = (*Driver)(nil)
 func (d *Driver) Kind() param.Kind { return param.Pinning }
 
 // Discover returns the processes of s: those that its Match describes, or, without
-// one, those that name the workload. With processes that could not be judged for
+// one, those whose environment names the workload; and those that Named knows of. With processes that could not be judged for
 // want of permission it returns the others and a drivers.ErrIncomplete error.
 func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, error) {
 	table := d.node.Procs()
@@ -114,17 +115,23 @@ func processes(pids []int) string {
 	return "processes " + names
 }
 
-// belongs returns the judge of whether a process is one of s.
+// belongs returns the judge of whether a process is one of s. One that names the
+// workload to its transport is, whatever its environment lacks for the match.
 func (d *Driver) belongs(ctx context.Context, s param.Scope, table procs.Table) (func(int) (bool, error), error) {
-	if !s.Match.IsEmpty() {
-		return func(pid int) (bool, error) { return table.Matches(pid, s.Match) }, nil
-	}
 	var known []int
 	if d.named != nil {
 		var err error
 		if known, err = d.named(ctx, s.Workload); err != nil {
 			return nil, fmt.Errorf("processes that name %s: %w", s.Workload, err)
 		}
+	}
+	if !s.Match.IsEmpty() {
+		return func(pid int) (bool, error) {
+			if slices.Contains(known, pid) {
+				return true, nil
+			}
+			return table.Matches(pid, s.Match)
+		}, nil
 	}
 	return func(pid int) (bool, error) {
 		if slices.Contains(known, pid) {
@@ -151,7 +158,7 @@ func target(table procs.Table, pid int) (param.Target, error) {
 		return param.Target{}, err
 	}
 	return param.Target{
-		Kind: param.Pinning, Name: strconv.Itoa(pid), Incarnation: strconv.FormatUint(start, 10), Label: comm,
+		Kind: param.Pinning, Name: strconv.Itoa(pid), Incarnation: strconv.FormatUint(start, 10), Label: printable.Line(comm),
 	}, nil
 }
 

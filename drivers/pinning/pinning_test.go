@@ -65,10 +65,12 @@ func TestDiscover(t *testing.T) {
 		want  []string
 	}{
 		"by name":  {param.Scope{Workload: "w"}, []string{"99 named", "4711 trainer"}},
-		"by match": {param.Scope{Workload: "w", Match: param.Match{Comm: "t*"}}, []string{"4711 trainer"}},
-		"nobody":   {param.Scope{Workload: "nobody"}, []string{}},
-		"no name":  {param.Scope{}, []string{}},
-		"order":    {param.Scope{Match: param.Match{Comm: "*"}}, []string{"99 named", "4711 trainer", "10000 other"}},
+		"by match": {param.Scope{Workload: "v", Match: param.Match{Comm: "t*"}}, []string{"4711 trainer"}},
+		// What a process tells its transport counts beside what the match sees of it.
+		"by match and name": {param.Scope{Workload: "w", Match: param.Match{Env: map[string]string{"RDMATUNE_WORKLOAD": "w"}}}, []string{"99 named", "4711 trainer"}},
+		"nobody":            {param.Scope{Workload: "nobody"}, []string{}},
+		"no name":           {param.Scope{}, []string{}},
+		"order":             {param.Scope{Match: param.Match{Comm: "*"}}, []string{"99 named", "4711 trainer", "10000 other"}},
 	} {
 		got, err := d.Discover(t.Context(), tc.scope)
 		if err != nil {
