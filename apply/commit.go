@@ -21,6 +21,10 @@ import (
 // is the only place that knows the originals.
 func (a *run) commit() error {
 	a.doc.Generations = maps.Clone(a.plan.Generations)
+	if len(a.result.RolledBack) > 0 && a.result.Done == (plan.Summary{}) {
+		// Nothing of this spec is in force: the node is still the earlier one's.
+		a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit = a.before[0], a.before[1], a.before[2]
+	}
 	if err := a.doc.Save(a.StateDir); err != nil {
 		return fmt.Errorf("%w; the originals are safe in the journal, and the next apply or destroy takes them from there", errors.Join(err, a.journal.Close()))
 	}

@@ -131,6 +131,9 @@ func (o *Options) settle(arms int) error {
 		o.Rounds = 1
 		if arms > 1 {
 			o.Rounds = DefaultRounds
+			if o.Count > 0 { // no turn in which more messages warm up than are timed
+				o.Rounds = min(o.Rounds, max(o.Count/max(*o.Warmup, 1), 1))
+			}
 		}
 	}
 	if o.Count > 0 {

@@ -31,6 +31,8 @@ type Report struct {
 	// Unknown counts messages whose fate is not known, because the run ended while
 	// they were under way: at most one of each connection.
 	Unknown uint64
+	// Interrupted says that the run was to be longer.
+	Interrupted bool
 	// Complete says that the server's counts are in Sizes; they are not when the
 	// connection broke.
 	Complete bool
@@ -115,6 +117,7 @@ func (c *client) report() Report {
 	rep := Report{
 		Workload: c.o.Workload, Device: c.o.Device, PeerDevice: first.peer, Simulated: c.o.Simulated, Mode: c.o.Mode,
 		Warmup: *c.o.Warmup, Rate: c.o.Rate, Burst: c.o.Burst, Conns: len(c.arms[0].runs), Complete: true,
+		Interrupted: c.stopping.Load(),
 	}
 	if c.o.Mode.streaming() {
 		rep.InFlight = c.o.InFlight
@@ -217,11 +220,12 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Sizes         []size           `json:"sizes"`
 		Unknown       uint64           `json:"unknown"`
 		Complete      bool             `json:"complete"`
+		Interrupted   bool             `json:"interrupted"`
 		Switches      []control.Switch `json:"switches"`
 		Experiment    string           `json:"experiment,omitempty"`
 	}{
 		FormatVersion, r.Workload, r.Device, r.PeerDevice, r.Simulated, r.Mode, r.Warmup, r.InFlight, r.Rate, r.Burst, r.Conns, series,
-		sizes, r.Unknown, r.Complete, switches, r.Experiment,
+		sizes, r.Unknown, r.Complete, r.Interrupted, switches, r.Experiment,
 	})
 }
 

@@ -30,6 +30,9 @@ func (r Report) WriteText(w io.Writer) error {
 	} else if r.Unknown > 1 {
 		p.printf("\n%d messages were under way when the run ended: their fate is not known.\n", r.Unknown)
 	}
+	if r.Interrupted {
+		p.printf("\nInterrupted: this is what was measured until then.\n")
+	}
 	if !r.Complete {
 		p.printf("\nThe server's own counts are missing: the connection broke before they came.\n")
 	}

@@ -127,7 +127,7 @@ func cause(differs []Differing) string {
 	}
 	switch {
 	case len(own) == 0:
-		return "nothing recorded differs"
+		return "nothing recorded differs; a difference would be how the machine drifted between the two, or something that is not recorded"
 	case len(own) == 1 && own[0] == HintName:
 		return "only the hint differs, with what follows from it"
 	case len(own) == 1:

@@ -71,6 +71,14 @@ var csvColumns = []struct {
 	{"rdmatune", func(e Experiment, _ Series, _ Size) string { return e.Version }},
 }
 
+// cell keeps a text that a spreadsheet would take for a formula a text.
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
 // orEmpty is v, or nothing where there was nothing to measure it from.
 func orEmpty(given, v int64) string {
 	if given == 0 {
@@ -93,7 +101,7 @@ func WriteCSV(w io.Writer, list []Experiment) error {
 		for _, z := range e.Sizes {
 			s := e.seriesOf(z)
 			for i, c := range csvColumns {
-				row[i] = c.text(e, s, z)
+				row[i] = cell(c.text(e, s, z))
 			}
 			if err := out.Write(row); err != nil {
 				return err

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,8 +21,9 @@ import (
 const (
 	MaxImport      = 256 << 20 // bytes of an export
 	maxExperiments = 100_000
-	maxRows        = 10_000 // settings, series, sizes or switches of one experiment
-	maxText        = 4096   // bytes of a name or value
+	maxRows        = 10_000   // settings, series, sizes or switches of one experiment
+	maxText        = 4096     // bytes of a name or value
+	maxError       = 64 << 10 // bytes of an error, which may have several lines
 )
 
 // idPattern is what NewID makes.
@@ -113,30 +116,80 @@ func (e Experiment) check() error {
 	if y := e.Time.Year(); y < 2000 || y > 2200 || e.Duration < 0 || e.Duration > 10*365*24*time.Hour {
 		return fmt.Errorf("time %s and duration %s", e.Time, e.Duration)
 	}
-	if max(len(e.Settings), len(e.Series), len(e.Sizes), len(e.Switches), len(e.Explain), len(e.Guards)) > maxRows {
+	if max(len(e.Settings), len(e.Series), len(e.Sizes), len(e.Switches), len(e.Explain), len(e.Observed), len(e.Guards), len(e.Effects), len(e.Detail.Notes)) > maxRows {
 		return fmt.Errorf("more than %d settings, series, sizes or switches", maxRows)
 	}
-	texts := []string{e.Device, e.Version, e.SpecRoot, e.SpecDigest, e.GitCommit, e.Origin, e.Node.Ref, e.Node.Hostname,
-		e.Node.Kernel, e.Node.BootID, e.Node.Virtualised, e.Node.Driver, e.Node.Firmware}
-	for k, v := range e.Explain {
-		texts = append(texts, k, v)
+	if err := e.checkTexts(); err != nil {
+		return err
 	}
-	for _, s := range e.Settings {
-		texts = append(texts, s.Address, s.Attr, s.Before, s.Value)
+	for _, w := range e.Switches {
+		if w.Generation > math.MaxInt64 || w.PID < 0 || min(int64(w.At), int64(w.Pause), w.Drained, w.Held) < 0 {
+			return errors.New("a switch with a number that is out of range")
+		}
 	}
 	names := map[string]bool{"": len(e.Series) == 0}
 	for _, s := range e.Series {
-		texts = append(texts, s.Name)
 		names[s.Name] = true
-	}
-	for _, t := range texts {
-		if len(t) > maxText || !utf8.ValidString(t) || strings.ContainsRune(t, 0) {
-			return fmt.Errorf("a text of %d bytes that is too long or not text", len(t))
-		}
 	}
 	for _, z := range e.Sizes {
 		if err := z.check(names); err != nil {
 			return fmt.Errorf("size %d: %w", z.Size, err)
+		}
+	}
+	return nil
+}
+
+// checkTexts holds every text of an experiment to what can be shown: an error may have
+// several lines.
+func (e Experiment) checkTexts() error {
+	one := []string{
+		e.Workload, e.Device, e.Version, e.SpecRoot, e.SpecDigest, e.GitCommit, e.Origin, e.Node.Ref, e.Node.Hostname,
+		e.Node.Kernel, e.Node.BootID, e.Node.Virtualised, e.Node.Driver, e.Node.Firmware,
+	}
+	add := func(texts ...string) { one = append(one, texts...) }
+	for _, m := range []map[string]string{e.Explain, e.Observed} {
+		for k, v := range m {
+			add(k, v)
+		}
+	}
+	for _, s := range e.Settings {
+		add(s.Address, s.Attr, s.Before, s.Value)
+	}
+	for _, s := range e.Series {
+		add(s.Name)
+		for k, v := range s.Profile {
+			add(k, v)
+		}
+	}
+	for _, z := range e.Sizes {
+		add(z.Tier)
+	}
+	for _, w := range e.Switches {
+		add(w.Workload, w.Connection, w.Outcome)
+	}
+	for _, g := range e.Guards {
+		add(g.Workload, g.Name, g.Verdict, g.Text)
+	}
+	for _, f := range e.Effects {
+		add(f.Workload, f.Step, f.Device, f.Firmware, f.Text)
+	}
+	add(e.Detail.Notes...)
+	for _, t := range one {
+		if err := checkText(t, maxText, false); err != nil {
+			return err
+		}
+	}
+	return checkText(e.Error, maxError, true)
+}
+
+// checkText refuses what is too long, and what a terminal would act on.
+func checkText(t string, most int, lines bool) error {
+	if len(t) > most || !utf8.ValidString(t) {
+		return fmt.Errorf("a text of %d bytes that is too long or not text", len(t))
+	}
+	for _, r := range t {
+		if !strconv.IsPrint(r) && !(lines && (r == '\n' || r == '\t')) {
+			return fmt.Errorf("a text with the unprintable character %U", r)
 		}
 	}
 	return nil

@@ -19,6 +19,7 @@ type Edit struct {
 	File     string // as in Spec.Files
 	Old, New []byte // its whole text
 	Was, Is  string // the source of the argument; Was is "" when it was not written
+	Literal  bool   // Was stands for nothing but itself
 }
 
 // ErrSame: an edit would change nothing.
@@ -48,6 +49,7 @@ func (s *Spec) SetHint(name string, size int64, lanes string) (Edit, error) {
 	} else {
 		if attr := hint.Body.Attributes["size"]; attr != nil {
 			e.Was = string(attr.Expr.Range().SliceBytes(old))
+			e.Literal = len(attr.Expr.Variables()) == 0 && !strings.Contains(e.Was, "(")
 		}
 		splices = append(splices, setAttributes(old, hint, [][2]string{{"size", e.Is}, {"lanes", quoted(lanes)}})...)
 	}

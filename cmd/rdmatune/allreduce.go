@@ -140,6 +140,9 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 	before := s.node.Activity(facts, devices[0])
 	printf(os.Stderr, "Measuring %d sizes on %d ranks, %d all-reduces of each size and hint ...\n", len(j.Sizes), j.Ranks, j.Count)
 	cells, err := o.runRing(ctx, j, devices)
+	if ctx.Err() != nil {
+		return errors.New("interrupted: the ranks are ended, and nothing is reported")
+	}
 	if err != nil {
 		return err
 	}
@@ -244,7 +247,7 @@ func startRank(ctx context.Context, self string, o *options, j ringJob) (*ringPr
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a terminal's interrupt is for this process
 	cmd.WaitDelay = 5 * time.Second
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -186,7 +186,7 @@ func plot(w io.Writer, e experiment.Experiment) error {
 	var bars []bar
 	low, high, widest := math.Inf(1), 0.0, 0.0
 	for _, s := range e.Sizes {
-		if s.Kind == experiment.RoundTrip && s.P50 > 0 {
+		if s.Kind != experiment.Stream && s.P50 > 0 {
 			low, high = min(low, float64(s.P50)), max(high, float64(s.P99))
 		}
 		widest = max(widest, float64(s.Bandwidth))
@@ -197,7 +197,7 @@ func plot(w io.Writer, e experiment.Experiment) error {
 	for _, s := range e.Sizes {
 		b := bar{size: param.FormatBytes(s.Size), series: s.Series, kind: s.Kind}
 		switch {
-		case s.Kind == experiment.RoundTrip && s.P50 > 0:
+		case s.Kind != experiment.Stream && s.P50 > 0:
 			b.first, b.second = length(s.P50), length(s.P99)
 			b.text = micros(s.P50) + " / " + micros(s.P99)
 		case s.Kind == experiment.Stream && s.Bandwidth > 0:
@@ -226,7 +226,7 @@ func plot(w io.Writer, e experiment.Experiment) error {
 	for _, b := range bars {
 		if b.kind != kind {
 			kind = b.kind
-			title := "round trip: = to P50, - to P99"
+			title := strings.ReplaceAll(kind, "_", " ") + ": = to P50, - to P99"
 			if kind == experiment.Stream {
 				title = "stream: bandwidth"
 			}

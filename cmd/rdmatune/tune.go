@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/tune"
 )
@@ -119,7 +121,8 @@ func (o *options) tune(cmd *cobra.Command, args []string, f *tuneFlags) (err err
 	if err != nil {
 		return err
 	}
-	candidates, err := tuneCandidates(f, mix)
+	base := settingsOf(w)
+	candidates, err := tuneCandidates(f, mix, base)
 	if err != nil {
 		return err
 	}
@@ -142,7 +145,7 @@ func (o *options) tune(cmd *cobra.Command, args []string, f *tuneFlags) (err err
 		return err
 	}
 	if f.write {
-		return writeHint(sp, w, res)
+		return writeHint(sp, w, res, f.lanes)
 	}
 	return nil
 }
@@ -177,7 +180,7 @@ func tuneMix(ctx context.Context, s *session, workload, flag string) (tune.Mix, 
 }
 
 // tuneCandidates are hint 0 and what else is to be tried.
-func tuneCandidates(f *tuneFlags, mix tune.Mix) ([]tune.Candidate, error) {
+func tuneCandidates(f *tuneFlags, mix tune.Mix, base control.Settings) ([]tune.Candidate, error) {
 	hints := mix.Hints()
 	if f.hints != "" {
 		list, err := parseHints(f.hints)
@@ -195,16 +198,50 @@ func tuneCandidates(f *tuneFlags, mix tune.Mix) ([]tune.Candidate, error) {
 		}
 	}
 	out := []tune.Candidate{{Lanes: control.LanesSingle}}
+	lanes := []string{control.LanesSingle}
+	switch {
+	case f.lanes:
+		lanes = []string{control.LanesSingle, control.LanesDual}
+	case base.Lanes != nil:
+		lanes = []string{*base.Lanes} // as the spec has it
+	}
 	for _, h := range hints {
-		out = append(out, tune.Candidate{Hint: h, Lanes: control.LanesSingle})
-		if f.lanes {
-			out = append(out, tune.Candidate{Hint: h, Lanes: control.LanesDual})
+		for _, l := range lanes {
+			out = append(out, tune.Candidate{Hint: h, Lanes: l})
 		}
 	}
 	if len(out) > maxConnections {
 		return nil, fmt.Errorf("%d candidates are more than the %d clients of a bench serve; name fewer with --hints", len(out), maxConnections)
 	}
 	return out, nil
+}
+
+// settingsOf is what a workload's hint block asks for.
+func settingsOf(w spec.Workload) control.Settings {
+	var s control.Settings
+	for _, want := range w.Wants {
+		if want.Kind != param.Hint || len(want.Targets) == 0 {
+			continue
+		}
+		for _, x := range want.Targets[0].Settings {
+			n, isInt := x.Value.AsInt()
+			text, isText := x.Value.AsText()
+			b, isBool := x.Value.AsBool()
+			switch {
+			case x.ID == param.HintSize && isInt:
+				s.Size = &n
+			case x.ID == param.HintEagerMax && isInt:
+				s.EagerMax = &n
+			case x.ID == param.HintLanes && isText:
+				s.Lanes = &text
+			case x.ID == param.HintCompletion && isText:
+				s.Completion = &text
+			case x.ID == param.HintOrdered && isBool:
+				s.Ordered = &b
+			}
+		}
+	}
+	return s
 }
 
 // tryCandidates measures, judges and records.
@@ -216,10 +253,8 @@ func (o *options) tryCandidates(ctx context.Context, s *session, w spec.Workload
 	m := &meter{s: s, facts: facts}
 	var arms []arm
 	for _, c := range candidates {
-		a := arm{name: c.String(), settings: control.Settings{Size: &c.Hint}}
-		if c.Hint > 0 {
-			a.settings.Lanes = &c.Lanes
-		}
+		a := arm{name: c.String(), settings: settingsOf(w)}
+		a.settings.Size, a.settings.Lanes = &c.Hint, &c.Lanes
 		arms = append(arms, a)
 	}
 	began := time.Now()
@@ -311,12 +346,34 @@ func writeTuning(res tune.Result, id string) error {
 	return nil
 }
 
+// replaceFile writes a file whole, in the place of one that keeps its owner and mode.
+func replaceFile(path string, text []byte) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithExistingPermissions())
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup()
+	if own, ok := st.Sys().(*syscall.Stat_t); ok {
+		if err := f.Chown(int(own.Uid), int(own.Gid)); err != nil {
+			return fmt.Errorf("keep the owner of %s: %w", path, err)
+		}
+	}
+	if _, err := f.Write(text); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
 // writeHint puts the proposal into the spec's file, which is replaced whole.
-func writeHint(sp *spec.Spec, w spec.Workload, res tune.Result) error {
+func writeHint(sp *spec.Spec, w spec.Workload, res tune.Result, withLanes bool) error {
 	name, _, instance := strings.Cut(w.Address, "[")
 	best := res.Tries[res.Best].Candidate
 	lanes := ""
-	if best.Hint > 0 {
+	if best.Hint > 0 && withLanes {
 		lanes = best.Lanes
 	}
 	e, err := sp.SetHint(name, best.Hint, lanes)
@@ -326,6 +383,9 @@ func writeHint(sp *spec.Spec, w spec.Workload, res tune.Result) error {
 	}
 	if err != nil {
 		return err
+	}
+	if e.Was != "" && !e.Literal {
+		return fmt.Errorf("%s: size = %s is an expression: set %s where its value comes from", e.File, e.Was, e.Is)
 	}
 	path, err := filepath.EvalSymlinks(e.File)
 	if err != nil {
@@ -338,7 +398,7 @@ func writeHint(sp *spec.Spec, w spec.Workload, res tune.Result) error {
 	if string(now) != string(e.Old) {
 		return fmt.Errorf("%s has changed since it was read: nothing is written", e.File)
 	}
-	if err := renameio.WriteFile(path, e.New, 0o644, renameio.WithExistingPermissions()); err != nil {
+	if err := replaceFile(path, e.New); err != nil {
 		return err
 	}
 	was := e.Was

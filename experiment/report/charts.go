@@ -14,8 +14,10 @@ import (
 // charts draws what an experiment measured.
 func charts(e experiment.Experiment) ([]chart, error) {
 	var out []chart
-	if c, ok := latencyBySize(e); ok {
-		out = append(out, c)
+	for _, k := range [][2]string{{experiment.RoundTrip, "Round trip by message size"}, {experiment.AllReduce, "All-reduce by size of the data"}} {
+		if c, ok := latencyBySize(e, k[0], k[1]); ok {
+			out = append(out, c)
+		}
 	}
 	distributions, err := distributions(e)
 	if err != nil {
@@ -44,11 +46,11 @@ func names(e experiment.Experiment, kind string) []string {
 	return out
 }
 
-func latencyBySize(e experiment.Experiment) (chart, bool) {
-	c := chart{Title: "Round trip by message size", XLabel: "message size", YLabel: "µs"}
+func latencyBySize(e experiment.Experiment, kind, title string) (chart, bool) {
+	c := chart{Title: title, XLabel: "size", YLabel: "µs"}
 	var xs, ys []float64
 	for _, z := range e.Sizes {
-		if z.Kind == experiment.RoundTrip && z.N > 0 {
+		if z.Kind == kind && z.N > 0 {
 			xs = append(xs, float64(max(z.Size, 1)))
 			ys = append(ys, float64(max(z.P50, 1))/1e3, float64(max(z.P99, 1))/1e3)
 		}
@@ -58,7 +60,7 @@ func latencyBySize(e experiment.Experiment) (chart, bool) {
 	}
 	x, y := newScale(xs, true, left, width-right), newScale(ys, true, height-bottom, top)
 	c.XTicks, c.YTicks = sizeTicks(xs, x), y.ticks(6, true)
-	for i, name := range names(e, experiment.RoundTrip) {
+	for i, name := range names(e, kind) {
 		for _, q := range []struct {
 			name  string
 			class string
@@ -69,7 +71,7 @@ func latencyBySize(e experiment.Experiment) (chart, bool) {
 		} {
 			var points []point
 			for _, z := range e.Sizes {
-				if z.Series == name && z.Kind == experiment.RoundTrip && z.N > 0 {
+				if z.Series == name && z.Kind == kind && z.N > 0 {
 					v := q.of(z)
 					points = append(points, point{float64(max(z.Size, 1)), float64(max(v, 1)) / 1e3, fmt.Sprintf(
 						"%s, %s, %s: %s µs (n %d)", seriesName(name), param.FormatBytes(z.Size), q.name, micros(v), z.N)})

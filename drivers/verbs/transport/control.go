@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
@@ -107,6 +108,11 @@ func (m *controlMsg) check() error {
 	if m.Mirror != nil {
 		if err := m.Mirror.Check(); err != nil || m.Type != msgHello {
 			return errors.Join(fmt.Errorf("%s: %w", m.Type, errMirror), err)
+		}
+	}
+	for _, r := range m.Reason {
+		if !strconv.IsPrint(r) {
+			return fmt.Errorf("%s: a reason with the character %U", m.Type, r)
 		}
 	}
 	need := map[controlType]struct{ wants, lanes bool }{

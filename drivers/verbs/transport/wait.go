@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
@@ -10,10 +11,10 @@ import (
 // An adaptive wait polls for twice as long as waits there usually take, but not for
 // longer than longestSpin: to be woken costs some microseconds, which do not show in a
 // longer wait. After one that found what it waited for the next polls for provenSpin at
-// least: where both ends go to sleep over one late message, each is late for the other. Where waits usually are longer it goes to
-// sleep almost at once, so that an idle connection costs nothing. How short a wait would
-// have been without sleeping is not known then: of those that are not idle every
-// probeEvery-th polls for longestSpin.
+// least: where both ends go to sleep over one late message, each is late for the other.
+// Where waits usually are longer it goes to sleep almost at once, so that an idle
+// connection costs nothing. How short a wait would have been without sleeping is not
+// known then: of those that are not idle every probeEvery-th polls for longestSpin.
 const (
 	longestSpin  = 2 * time.Millisecond
 	provenSpin   = time.Millisecond
@@ -127,7 +128,11 @@ func (c *Conn) poll(ctx context.Context, ready chan struct{}, w *waiter, forever
 			return false, start
 		default:
 		}
-		w.yield.Step(true)
+		if c.t.spins {
+			w.yield.Step(true)
+		} else {
+			runtime.Gosched() // the provider's own goroutines bring what is waited for
+		}
 		if start.IsZero() {
 			start = time.Now()
 		}
