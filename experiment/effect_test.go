@@ -23,12 +23,12 @@ func TestLastEffect(t *testing.T) {
 	for _, tc := range []struct {
 		device, firmware string
 		hint             int64
-		text             string
+		lanes, text      string
 	}{
-		{"mlx5_0", "1", 8192, "new"}, {"mlx5_0", "2", 8192, "later firmware"},
-		{"mlx5_0", "3", 8192, ""}, {"mlx5_0", "1", 4096, ""}, {"mlx5_1", "1", 8192, ""},
+		{"mlx5_0", "1", 8192, "", "new"}, {"mlx5_0", "2", 8192, "", "later firmware"},
+		{"mlx5_0", "3", 8192, "", ""}, {"mlx5_0", "1", 4096, "", ""}, {"mlx5_1", "1", 8192, "", ""}, {"mlx5_0", "1", 8192, "dual", ""},
 	} {
-		e, id, err := db.LastEffect(t.Context(), tc.device, tc.firmware, tc.hint)
+		e, id, err := db.LastEffect(t.Context(), tc.device, tc.firmware, tc.hint, tc.lanes)
 		if err != nil || e.Text != tc.text || (id != "") != (tc.text != "") {
 			t.Errorf("%+v: %+v of %q, %v", tc, e, id, err)
 		}

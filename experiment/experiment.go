@@ -96,8 +96,9 @@ type Effect struct {
 	Step     string `json:"step"`
 	Device   string `json:"device"`
 	Firmware string `json:"firmware,omitempty"`
-	Hint     *int64 `json:"hint,omitempty"` // that was set, in bytes
-	Shown    bool   `json:"shown"`          // some difference is
+	Hint     *int64 `json:"hint,omitempty"`  // that was set, in bytes
+	Lanes    string `json:"lanes,omitempty"` // likewise, "" for the default
+	Shown    bool   `json:"shown"`           // some difference is
 	Text     string `json:"text"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,6 +144,9 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 	p, err := s.makePlan(ctx, sp, a.force)
 	if err != nil {
 		return err
+	}
+	if a.replace {
+		p.diags = slices.DeleteFunc(p.diags, func(d *hcl.Diagnostic) bool { return d.Summary == anotherSpec })
 	}
 	if sp != nil {
 		if err := apply.CheckRoot(p.doc, sp.Root, a.replace); err != nil {

@@ -208,6 +208,9 @@ func (p *planning) files() map[string]*hcl.File {
 	return p.spec.Files
 }
 
+// anotherSpec is the summary of a warning that apply's --replace answers.
+const anotherSpec = "Another spec tunes this node"
+
 // makePlan observes the node and plans a spec, or with none the restoring of all.
 func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*planning, error) {
 	p := &planning{spec: sp}
@@ -230,7 +233,7 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 			return p, nil
 		}
 		if err := apply.CheckRoot(p.doc, sp.Root, false); err != nil {
-			p.diags = p.diags.Append(&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Another spec tunes this node", Detail: "As for apply: " + err.Error() + "."})
+			p.diags = p.diags.Append(&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: anotherSpec, Detail: "As for apply: " + err.Error() + "."})
 		}
 	}
 	known := map[param.Target]bool{}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,9 +54,11 @@ type stages struct {
 type staged struct {
 	spec.Workload
 	peer    string
-	base    bool // the plan changes something but the hint
-	hint    bool // it changes the hint
+	base    bool             // the plan changes something but the hint
+	hint    bool             // it changes the hint
+	old     control.Settings // that its connections followed before the run
 	reports map[apply.Stage]bench.Report
+	again   bench.Report // a second measurement before the run, as far from the first as the machine drifts
 }
 
 // newStages measures what there is before the run.
@@ -93,7 +96,28 @@ func newStages(ctx context.Context, m *meter, p *planning, f stageFlags, into *e
 		}
 	}
 	s.measure(ctx, stageBefore)
+	if len(s.failed) == 0 {
+		s.measureAgain(ctx)
+	}
 	return s, errors.Join(s.failed...)
+}
+
+// measureAgain measures what is to be compared across stages once more before anything
+// is changed: two measurements of the same tell how far apart the machine's own drift
+// puts them.
+func (s *stages) measureAgain(ctx context.Context) {
+	for i := range s.workloads {
+		w := &s.workloads[i]
+		if !w.base {
+			continue
+		}
+		r, err := s.one(ctx, w, stageBefore)
+		if err != nil {
+			s.failed = append(s.failed, err)
+			continue
+		}
+		w.again = r
+	}
 }
 
 // measure measures every workload that the run changes, as it is now.
@@ -149,7 +173,15 @@ func (s *stages) one(ctx context.Context, w *staged, stage apply.Stage) (bench.R
 	if back != nil {
 		defer back()
 	}
-	return s.m.against(ctx, w.Device, w.peer, []arm{{name: w.Address + ", " + describeStage(stage), settings: *settings}}, o)
+	arms := []arm{{name: w.Address + ", " + describeStage(stage), settings: *settings}}
+	if stage == stageBefore {
+		w.old = *settings
+	}
+	if stage == apply.Hinted && w.hint {
+		// The old settings take turns with the new ones, so that no drift is between them.
+		arms = append(arms, arm{name: w.Address + ", the old settings beside", settings: w.old})
+	}
+	return s.m.against(ctx, w.Device, w.peer, arms, o)
 }
 
 // record keeps a stage's numbers with the run's experiment.
@@ -163,7 +195,9 @@ func (s *stages) record(w *staged, stage apply.Stage, r bench.Report) {
 	if e.Explain == nil {
 		e.Explain = s.m.s.node.Explain(s.m.facts, w.Device)
 	}
-	e.Series = append(e.Series, experiment.Series{Name: r.Series[0].Name, Hint: r.Series[0].Hint, Profile: r.Series[0].Profile})
+	for _, x := range r.Series {
+		e.Series = append(e.Series, experiment.Series{Name: x.Name, Hint: x.Hint, Profile: x.Profile})
+	}
 	for _, z := range r.Sizes {
 		size, err := recorded(r, z)
 		if err != nil {
@@ -178,50 +212,68 @@ func (s *stages) record(w *staged, stage apply.Stage, r bench.Report) {
 func (s *stages) judge() {
 	for i := range s.workloads {
 		w := &s.workloads[i]
-		last, haveLast := w.reports[stageBefore]
+		before, haveBefore := w.reports[stageBefore]
 		base, haveBase := w.reports[apply.BaseTuned]
 		hinted, haveHinted := w.reports[apply.Hinted]
 		if !haveBase && w.base && !w.hint {
 			base, haveBase = hinted, haveHinted // no hint: the end is that of the base tuning
 		}
-		if w.base && haveLast && haveBase {
-			s.effect(w, experiment.StepBase, last, base)
+		if w.base && haveBefore && haveBase {
+			s.effect(w, experiment.StepBase, before.Sizes, base.Sizes, w.again.Sizes)
 		}
-		if haveBase {
-			last = base
-		}
-		if w.hint && haveLast && haveHinted {
-			s.effect(w, experiment.StepHint, last, hinted)
+		if w.hint && haveHinted {
+			each := len(hinted.Sizes) / 2
+			s.effect(w, experiment.StepHint, hinted.Sizes[each:], hinted.Sizes[:each], nil)
 		}
 	}
 }
 
-// effect compares two stages of a workload.
-func (s *stages) effect(w *staged, step string, a, b bench.Report) {
+// effect compares sizes before and after a step. again, if there is any, is before
+// measured a second time: a difference that is not twice as large as that of the same
+// is not shown.
+func (s *stages) effect(w *staged, step string, before, after, again []bench.Size) {
 	e := experiment.Effect{Workload: w.Address, Step: step, Device: w.Device, Firmware: s.into.Node.Firmware}
 	if step == experiment.StepHint {
-		e.Hint = b.Series[0].Hint
+		now := settingsOf(w.Workload)
+		e.Hint = now.Size
+		if now.Lanes != nil {
+			e.Lanes = *now.Lanes
+		}
 	}
 	var said []string
-	for i := range a.Sizes {
+	for i := range before {
 		for _, q := range []struct {
 			name string
 			of   float64
 		}{{"p50", 0.5}, {"p99", 0.99}} {
-			d := measure.Compare(a.Sizes[i].Latency, b.Sizes[i].Latency, q.of)
-			if !d.Shown() {
+			d := measure.Compare(before[i].Latency, after[i].Latency, q.of)
+			if !d.Shown() || again != nil && !beyond(d, measure.Compare(before[i].Latency, again[i].Latency, q.of)) {
 				continue
 			}
 			e.Shown = true
-			said = append(said, fmt.Sprintf("%s %s %.1f -> %.1f us (%+.1f %%, 95 %% interval %+.1f to %+.1f us)", param.FormatBytes(a.Sizes[i].Size), q.name,
+			said = append(said, fmt.Sprintf("%s %s %.1f -> %.1f us (%+.1f %%, 95 %% interval %+.1f to %+.1f us)", param.FormatBytes(before[i].Size), q.name,
 				float64(d.A)/1e3, float64(d.B)/1e3, 100*d.By(), float64(d.Low)/1e3, float64(d.High)/1e3))
 		}
 	}
 	e.Text = strings.Join(said, "; ")
-	if !e.Shown {
+	switch {
+	case !e.Shown:
 		e.Text = "set, read back, no difference shown" + s.firstCause(w)
+	case again != nil:
+		e.Text += "; measured one after the other, and more than twice what the same differed by before"
 	}
 	s.into.Effects = append(s.into.Effects, e)
+}
+
+// beyond reports whether d is more than twice as large as the difference of the same.
+func beyond(d, same measure.Difference) bool {
+	size := func(d measure.Difference) time.Duration {
+		if d.B < d.A {
+			return d.A - d.B
+		}
+		return d.B - d.A
+	}
+	return size(d) > 2*size(same)
 }
 
 // firstCause names what a setting without effect most likely comes from.
@@ -256,16 +308,10 @@ func (s *stages) err() error {
 // effects are notes about hints of the spec that were measured on their device and
 // firmware before, and made no difference.
 func (s *session) effects(ctx context.Context, sp *spec.Resolved, facts *node.Facts) ([]plan.Note, error) {
-	wanted := map[string]int64{}
+	wanted := map[string]control.Settings{}
 	for _, w := range sp.Workloads {
-		for _, want := range w.Wants {
-			if want.Kind == param.Hint && len(want.Targets) > 0 {
-				for _, x := range want.Targets[0].Settings {
-					if n, ok := x.Value.AsInt(); ok && x.ID == param.HintSize && n > 0 {
-						wanted[w.Address] = n
-					}
-				}
-			}
+		if x := settingsOf(w); x.Size != nil && *x.Size > 0 {
+			wanted[w.Address] = x
 		}
 	}
 	if len(wanted) == 0 {
@@ -278,16 +324,20 @@ func (s *session) effects(ctx context.Context, sp *spec.Resolved, facts *node.Fa
 	defer db.Close()
 	var out []plan.Note
 	for _, w := range sp.Workloads {
-		hint, ok := wanted[w.Address]
+		x, ok := wanted[w.Address]
 		if !ok || w.Device == "" {
 			continue
 		}
-		e, id, err := db.LastEffect(ctx, w.Device, s.identity(facts, w.Device).Firmware, hint)
+		lanes := ""
+		if x.Lanes != nil {
+			lanes = *x.Lanes
+		}
+		e, id, err := db.LastEffect(ctx, w.Device, s.identity(facts, w.Device).Firmware, *x.Size, lanes)
 		if err != nil || id == "" || e.Shown {
 			continue
 		}
 		out = append(out, plan.Note{Address: "workload." + w.Address + ".hint", Reason: fmt.Sprintf(
-			"a hint of %s was measured on this device and firmware before (experiment %s): %s", param.FormatBytes(hint), id, e.Text)})
+			"a hint of %s was measured on this device and firmware before (experiment %s): %s", param.FormatBytes(*x.Size), id, e.Text)})
 	}
 	return out, nil
 }
