@@ -191,6 +191,7 @@ func TestFilter(t *testing.T) {
 		"device":            {Filter{Device: "mlx5_0"}, "31"},
 		"device and kind":   {Filter{Device: "mlx5_0", Kind: Bench}, "3"},
 		"hint 0":            {Filter{Hint: ptr(int64(0))}, "2"},
+		"no hint":           {Filter{NoHint: true}, "3"},
 		"hint 8 KiB":        {Filter{Hint: ptr(int64(8192))}, "3"},
 		"since":             {Filter{Since: day}, "32"},
 		"workload and hint": {Filter{Workload: "storage", Hint: ptr(int64(8192))}, ""},

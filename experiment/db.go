@@ -96,6 +96,12 @@ func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
 	if _, err := os.Stat(filepath.Join(dir, fileName)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	// The library says only that it cannot open the file, not why.
+	f, err := os.Open(filepath.Join(dir, fileName))
+	if err != nil {
+		return nil, fmt.Errorf("experiments: %w", err)
+	}
+	f.Close()
 	db, err := open(ctx, dir, "ro")
 	if err != nil {
 		return nil, err

@@ -30,6 +30,7 @@ type Filter struct {
 	Device   string
 	Kind     Kind
 	Hint     *int64    // bytes: that a series was measured with
+	NoHint   bool      // that a series was measured without any
 	Since    time.Time // not before
 }
 
@@ -52,6 +53,9 @@ func (f Filter) where() (string, []any) {
 	}
 	if f.Hint != nil {
 		and("EXISTS (SELECT 1 FROM series WHERE experiment = id AND hint = ?"+fmt.Sprint(len(args)+1)+")", *f.Hint)
+	}
+	if f.NoHint {
+		conds = append(conds, "EXISTS (SELECT 1 FROM series WHERE experiment = id AND hint IS NULL)")
 	}
 	if !f.Since.IsZero() {
 		and("time >= ?"+fmt.Sprint(len(args)+1), f.Since.UnixNano())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -49,6 +50,9 @@ func Acquire(runDir string, o Owner) (*Lock, error) {
 	}
 	path := filepath.Join(runDir, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("lock: %w: the node is tuned as root", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

@@ -56,6 +56,16 @@ func (c *clientFlags) register(cmd *cobra.Command) {
 	f.IntVar(&c.inFlight, "in-flight", bench.DefaultInFlight, "messages of a stream under way at once on each connection")
 	f.IntVar(&c.connections, "connections", 1, "connections that are used at once, for each hint")
 	f.BoolVar(&c.asJSON, "json", false, "print the report as one JSON document")
+	completeWords(cmd, "mode", "round-trip", "stream", "both-ways")
+	completeWords(cmd, "lanes", control.LanesSingle, control.LanesDual)
+}
+
+// completeWords completes a flag with the words that it takes.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // the flag is not there: a mistake of the caller
+	}
 }
 
 // modes are the values of --mode.
@@ -360,6 +370,13 @@ func countersOf(conns []*transport.Conn) bench.Counters {
 // measure runs one client, prints its report and records it.
 func (o *options) measure(cmd *cobra.Command, b *benchFlags, client func(context.Context, *bencher, bench.Options) (bench.Report, error)) (err error) {
 	b.sized, b.counted = cmd.Flags().Changed("sizes"), cmd.Flags().Changed("count")
+	// What is wrong with the flags is said before anything is opened.
+	if _, err := b.options(&bencher{}); err != nil {
+		return err
+	}
+	if _, err := parseHints(b.hints); err != nil {
+		return err
+	}
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
 	x, err := o.openBench(ctx, b)

@@ -77,6 +77,8 @@ size) or OpenMetrics text. Without ids, all that the filters choose.`,
 	f.register(cmd)
 	cmd.Flags().StringVar(&format, "format", "json", "`format`: json, csv or openmetrics")
 	cmd.Flags().StringVar(&out, "out", "", "`file` to write instead of standard output")
+	completeWords(cmd, "format", "json", "csv", "openmetrics")
+	cmd.ValidArgsFunction = o.completeIDs
 	return cmd
 }
 

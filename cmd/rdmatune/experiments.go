@@ -27,8 +27,12 @@ database in the state directory.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newExperimentsList(o), newExperimentsShow(o), newExperimentsPlot(o), newExperimentsCompare(o), newExperimentsReport(o),
-		newExperimentsExport(o), newExperimentsImport(o), newExperimentsRemove(o))
+	byID := []*cobra.Command{newExperimentsShow(o), newExperimentsPlot(o), newExperimentsCompare(o), newExperimentsReport(o), newExperimentsRemove(o)}
+	for _, c := range byID {
+		c.ValidArgsFunction = o.completeIDs
+	}
+	cmd.AddCommand(byID...)
+	cmd.AddCommand(newExperimentsList(o), newExperimentsExport(o), newExperimentsImport(o))
 	return cmd
 }
 
@@ -73,6 +77,21 @@ func (o *options) find(cmd *cobra.Command, ids ...string) (_ []experiment.Experi
 	return out, nil
 }
 
+// completeIDs completes the ids of experiments, newest first.
+func (o *options) completeIDs(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+	list, err := o.chosen(cmd, &filterFlags{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var out []string
+	for _, e := range list {
+		if strings.HasPrefix(e.ID, begun) {
+			out = append(out, e.ID+"\t"+string(e.Kind)+" of "+short(e.Workload))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
 // filterFlags choose experiments.
 type filterFlags struct{ workload, device, kind, hint, since string }
 
@@ -80,7 +99,7 @@ func (f *filterFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.workload, "workload", "", "of this workload, by `address` or name of the block")
 	cmd.Flags().StringVar(&f.device, "device", "", "on this RDMA `device`")
 	cmd.Flags().StringVar(&f.kind, "kind", "", "of this `kind`: apply, destroy or bench")
-	cmd.Flags().StringVar(&f.hint, "hint", "", "measured with this `hint`, such as 8KiB")
+	cmd.Flags().StringVar(&f.hint, "hint", "", "measured with this `hint`, such as 8KiB or none")
 	cmd.Flags().StringVar(&f.since, "since", "", "not before this `time`: a date, a moment (2026-01-02T15:04:05Z) or an age (36h)")
 }
 
@@ -92,7 +111,9 @@ func (f *filterFlags) filter(now time.Time) (experiment.Filter, error) {
 	default:
 		return out, fmt.Errorf("--kind %q: it must be apply, destroy or bench", f.kind)
 	}
-	if f.hint != "" {
+	if f.hint == "none" {
+		out.NoHint = true
+	} else if f.hint != "" {
 		n, err := parseSize("--hint", f.hint)
 		if err != nil {
 			return out, err
