@@ -77,10 +77,8 @@ func (a *run) judge(ctx context.Context, g plan.Guard) experiment.Guard {
 	case a.Measure != nil:
 		m, err = a.Measure(ctx, g)
 	}
-	if err == nil && ctx.Err() != nil { // what was measured until then is a remnant
+	if ctx.Err() != nil { // what was measured until then is a remnant
 		err = errors.New("interrupted")
-	}
-	if ctx.Err() != nil {
 		a.result.Interrupted = true
 	}
 	if err != nil {
