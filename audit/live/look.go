@@ -222,6 +222,10 @@ func count(n **int) {
 
 // transport enters what a process of rdmatune's transport says of itself.
 func (l *looker) transport(t *control.Process) {
+	if t.PID == 0 { // of the run directory itself
+		l.view.Notes = append(l.view.Notes, t.Err)
+		return
+	}
 	p := l.process(key{pid: t.PID})
 	p.Workload = cmp.Or(p.Workload, t.Workload)
 	if t.Err != "" {

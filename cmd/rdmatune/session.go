@@ -110,6 +110,9 @@ func (s *session) adopt(ctx context.Context) error {
 	}
 	var ps []node.Process
 	for _, t := range transports {
+		if t.PID == 0 {
+			continue // what List left out
+		}
 		p := node.Process{PID: t.PID, Start: t.Start, Comm: t.Comm, Cmdline: strings.Split(t.Cmdline, " "), Workload: t.Workload, UID: int(t.UID)}
 		for _, tid := range t.Threads {
 			if tid != t.PID {

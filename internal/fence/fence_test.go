@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"drivers/irq":                {"param", "drivers", "internal/cpulist", "internal/interrupts", "internal/sysfs"},
 	"drivers/coalesce":           {"param", "drivers", "internal/sysfs", "internal/ethnl"},
 	"drivers/verbs":              {"param", "drivers/verbs/internal/..."},
-	"drivers/verbs/...":          {"param", "drivers", "drivers/verbs", "drivers/verbs/..."},
+	"drivers/verbs/...":          {"param", "drivers", "drivers/verbs", "drivers/verbs/...", "internal/printable"},
 	"drivers/verbs/internal/...": {"drivers/verbs/internal/..."},
 	"plan":                       {"param", "spec", "state", "internal/cpulist"},
 	"apply":                      {"param", "plan", "drivers", "state", "measure", "experiment"},

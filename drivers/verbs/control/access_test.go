@@ -13,16 +13,25 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // strangerDir makes the test binary another user's process that tries this run directory.
 const strangerDir = "CONTROL_TEST_STRANGER"
 
+// strangerCrowds makes it fill the run directory instead.
+const strangerCrowds = "CONTROL_TEST_CROWD"
+
 const nobody = 65534
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(strangerDir); dir != "" {
-		if err := stranger(dir); err != nil {
+		act := stranger
+		if os.Getenv(strangerCrowds) != "" {
+			act = crowd
+		}
+		if err := act(dir); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -89,9 +98,24 @@ func TestOtherUser(t *testing.T) {
 	if err != nil || st.Mode().Perm() != 0o777 || st.Mode()&os.ModeSticky == 0 {
 		t.Fatalf("directory %v, %v", st.Mode(), err)
 	}
+	end := asNobody(t, strangerDir+"="+runDir)
+	ps, err := List(t.Context(), runDir)
+	if err != nil || len(ps) != 1 || ps[0].UID != 0 || ps[0].Workload != "w" {
+		t.Errorf("with an impostor beside: %+v, %v", ps, err)
+	}
+	if f.p.Order != nil {
+		t.Errorf("another user ordered %+v", f.p.Order)
+	}
+	end()
+}
+
+// asNobody runs the test binary as another user with env, until end is called, and
+// returns when it is ready.
+func asNobody(t *testing.T, env ...string) (end func()) {
+	t.Helper()
 	// The path works for every user, wherever go test put the binary.
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), strangerDir+"="+runDir)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -109,16 +133,11 @@ func TestOtherUser(t *testing.T) {
 	if err != nil || string(line[:n]) != "ready\n" {
 		t.Fatalf("another user's process: %s, %v", line[:n], err)
 	}
-	ps, err := List(t.Context(), runDir)
-	if err != nil || len(ps) != 1 || ps[0].UID != 0 || ps[0].Workload != "w" {
-		t.Errorf("with an impostor beside: %+v, %v", ps, err)
-	}
-	if f.p.Order != nil {
-		t.Errorf("another user ordered %+v", f.p.Order)
-	}
-	in.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
+	return func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -214,7 +233,7 @@ func TestHostileAnswer(t *testing.T) {
 			if err != nil || len(ps) != 1 || ps[0].Err == "" || ps[0].PID != os.Getpid() {
 				t.Fatalf("%+v, %v", ps, err)
 			}
-			if ps[0].Err != printable(ps[0].Err) || len(ps[0].Conns) != 0 || ps[0].Workload != "" || ps[0].Device != "" {
+			if ps[0].Err != printable.Line(ps[0].Err) || len(ps[0].Conns) != 0 || ps[0].Workload != "" || ps[0].Device != "" {
 				t.Errorf("kept what was said: %+v", ps[0])
 			}
 		})

@@ -1,21 +1,22 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/rdmatune/rdmatune/param"
 )
 
-// Bounds of what is accepted from a socket.
-const (
-	maxText  = 512
-	maxConns = 1 << 17
-	maxList  = 64 // lanes, switches, losers, notices, bands
-	maxBins  = 256
-)
+// maxText bounds a text that is accepted from a socket, in bytes.
+const maxText = 512
+
+// first returns the first of errs that is one. What comes from a socket is refused as
+// a whole, so one reason is enough, and as many as there are elements are no message.
+func first(errs ...error) error { return cmp.Or(errs...) }
 
 func inBounds(id param.ID, n *int64) error {
 	if n == nil {
@@ -43,6 +44,25 @@ func text(what, s string) error {
 	return nil
 }
 
+func (l Texts) check(what string) error {
+	for _, s := range l {
+		if err := text(what, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counts reports the first of numbers that is below 0.
+func counts(what string, numbers ...int64) error {
+	for _, n := range numbers {
+		if n < 0 {
+			return fmt.Errorf("%s: %d is below 0", what, n)
+		}
+	}
+	return nil
+}
+
 // Check reports what is wrong with settings from outside.
 func (s *Settings) Check() error {
 	if s.Completion != nil {
@@ -55,7 +75,7 @@ func (s *Settings) Check() error {
 	if s.Lanes != nil && *s.Lanes != LanesSingle && *s.Lanes != LanesDual {
 		return fmt.Errorf("%s: %.20q is not single or dual", param.HintLanes, *s.Lanes)
 	}
-	return errors.Join(
+	return first(
 		inBounds(param.HintSize, s.Size), inBounds(param.HintEagerMax, s.EagerMax),
 		inBounds(param.DrainTimeout, s.DrainTimeoutMS), inBounds(param.Cooldown, s.CooldownMS),
 	)
@@ -65,7 +85,7 @@ func (o *Order) check() error {
 	if o.ID == "" || o.Workload == "" || o.Generation == 0 {
 		return errors.New("order: id, workload and generation are needed")
 	}
-	if err := errors.Join(text("order id", o.ID), text("workload", o.Workload)); err != nil {
+	if err := first(text("order id", o.ID), text("workload", o.Workload)); err != nil {
 		return err
 	}
 	if o.Settings != nil {
@@ -79,83 +99,106 @@ func (p *Process) check() error {
 	if p.Version != Version {
 		return fmt.Errorf("version %d of the socket, known is %d", p.Version, Version)
 	}
-	if len(p.Conns) > maxConns || len(p.Hint.Losers) > maxList || len(p.Hint.Notices) > maxList {
-		return errors.New("a list is too long")
+	err := first(text("workload", p.Workload), text("device", p.Device), text("provider", p.Provider),
+		text("origin", p.Hint.Origin), inBounds(param.HintSize, p.Hint.Size), p.Hint.Notices.check("notice"), counts("registered", p.Registered))
+	if err != nil {
+		return err
 	}
-	errs := []error{text("workload", p.Workload), text("device", p.Device), text("provider", p.Provider),
-		text("origin", p.Hint.Origin), inBounds(param.HintSize, p.Hint.Size)}
 	for _, l := range p.Hint.Losers {
-		errs = append(errs, text("origin", l.Origin), text("reason", l.Why), inBounds(param.HintSize, l.Size))
-	}
-	for _, n := range p.Hint.Notices {
-		errs = append(errs, text("notice", n))
+		if err := first(text("origin", l.Origin), text("reason", l.Why), inBounds(param.HintSize, l.Size)); err != nil {
+			return err
+		}
 	}
 	if p.Order != nil {
-		errs = append(errs, p.Order.check())
+		if err := p.Order.check(); err != nil {
+			return err
+		}
+	}
+	if p.Settings != nil {
+		if err := p.Settings.Check(); err != nil {
+			return err
+		}
 	}
 	seen := make(map[uint64]bool, len(p.Conns))
 	for i := range p.Conns {
 		c := &p.Conns[i]
 		if seen[c.ID] {
-			errs = append(errs, fmt.Errorf("connection %d twice", c.ID))
+			return fmt.Errorf("connection %d twice", c.ID)
 		}
 		seen[c.ID] = true
-		errs = append(errs, c.check())
+		if err := c.check(); err != nil {
+			return fmt.Errorf("connection %d: %w", c.ID, err)
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (c *Conn) check() error {
-	if len(c.Lanes) > maxList || len(c.Switches) > maxList {
-		return errors.New("a list is too long")
-	}
-	errs := []error{text("peer", c.Peer), text("profile", c.Profile), text("completion", c.Completion),
-		text("origin", c.Origin), text("error", c.Err), inBounds(param.HintSize, c.Hint)}
-	if len(c.Bands) > maxList || len(c.Degraded) > maxList {
-		return errors.New("a list is too long")
+	err := first(text("peer", c.Peer), text("profile", c.Profile), text("completion", c.Completion),
+		text("origin", c.Origin), text("error", c.Err), inBounds(param.HintSize, c.Hint), c.Degraded.check("degraded"),
+		counts("size", c.Eager, c.Inline, c.Registered), c.Sent.check(), c.Received.check())
+	if err != nil {
+		return err
 	}
 	for _, b := range c.Bands {
-		errs = append(errs, text("tier", b.Tier))
-	}
-	for _, d := range c.Degraded {
-		errs = append(errs, text("degraded", d))
+		if err := first(text("tier", b.Tier), counts("band", b.From, b.To, int64(b.Lane))); err != nil {
+			return err
+		}
 	}
 	for i := range c.Lanes {
-		errs = append(errs, text("profile", c.Lanes[i].Profile), text("completion", c.Lanes[i].Completion))
-	}
-	errs = append(errs, c.Sent.check(), c.Received.check())
-	for i := range c.Switches {
-		errs = append(errs, c.Switches[i].check())
-	}
-	return errors.Join(errs...)
-}
-
-func (t *Traffic) check() error {
-	if len(t.Tiers) > maxList || len(t.Sizes) > maxBins {
-		return errors.New("a list is too long")
-	}
-	for _, k := range t.Tiers {
-		if len(k.Times) > maxBins {
-			return errors.New("a list is too long")
+		if err := c.Lanes[i].check(); err != nil {
+			return err
 		}
-		if err := text("tier", k.Name); err != nil {
+	}
+	for i := range c.Switches {
+		if err := c.Switches[i].check(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (l *Lane) check() error {
+	return first(text("profile", l.Profile), text("completion", l.Completion),
+		counts("lane", int64(l.Index), int64(l.SendWR), int64(l.RecvWR), int64(l.MaxInline), int64(l.Segment),
+			int64(l.Depth), int64(l.HighWater), l.Registered))
+}
+
+func (t *Traffic) check() error {
+	for _, k := range t.Tiers {
+		if err := first(text("tier", k.Name), k.Times.check("times")); err != nil {
+			return err
+		}
+	}
+	return t.Sizes.check("sizes")
+}
+
+// check also bounds what the bins count together, so that whoever adds them up needs
+// to fear no overflow.
+func (l Bins) check(what string) error {
+	total, last := uint64(0), int64(-1)
+	for _, b := range l {
+		if b.From <= last {
+			return fmt.Errorf("%s: a bin from %d after one from %d", what, b.From, last)
+		}
+		if b.Count > math.MaxInt64-total {
+			return fmt.Errorf("%s: a bin of %d", what, b.Count)
+		}
+		last, total = b.From, total+b.Count
+	}
+	return nil
+}
+
 func (s *Switch) check() error {
-	return errors.Join(text("order id", s.Order), text("outcome", s.Outcome), text("reason", s.Reason))
+	return first(text("order id", s.Order), text("outcome", s.Outcome), text("reason", s.Reason),
+		counts("switch", int64(s.RetryAfter), int64(s.Pause), int64(s.Drained), int64(s.Held)))
 }
 
 func (r *Result) check() error {
-	if len(r.Outcomes) > maxConns {
-		return errors.New("a list is too long")
-	}
-	errs := []error{r.Process.check()}
 	for i := range r.Outcomes {
-		errs = append(errs, r.Outcomes[i].check())
+		if err := r.Outcomes[i].check(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return r.Process.check()
 }

@@ -11,107 +11,39 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 const (
-	maxSockets = 4096
-	maxReply   = 64 << 20
-	readTime   = 2 * time.Second  // for one process to describe itself
-	listTime   = 10 * time.Second // for all
-	listers    = 8                // asked at one time
+	maxReply = 16 << 20        // bytes of one answer
+	readTime = 2 * time.Second // for one process to describe itself
+	maxError = 256             // bytes of what is said of a process that does not
 )
-
-// List returns the live transport processes of runDir by ascending pid, one entry
-// for each transport. Sockets of processes that are gone are removed where this
-// user may, and ignored. A process that does not answer, or answers what it must
-// not, is listed with Err. A run directory without sockets is an empty list.
-func List(ctx context.Context, runDir string) ([]Process, error) {
-	return list(ctx, runDir, 0)
-}
-
-// list is List for one pid, or all when it is 0.
-func list(ctx context.Context, runDir string, pid int) ([]Process, error) {
-	d, err := openDir(runDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer d.f.Close()
-	entries, err := d.f.Readdirnames(maxSockets + 1)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	if len(entries) > maxSockets {
-		return nil, fmt.Errorf("%s: more than %d entries", d.path, maxSockets)
-	}
-	slices.Sort(entries)
-	ctx, cancel := context.WithTimeout(ctx, listTime)
-	defer cancel()
-	found := make([]*Process, len(entries))
-	sem := make(chan struct{}, listers)
-	var wg sync.WaitGroup
-	for i, name := range entries {
-		p, start, ok := parseSocketName(name)
-		if !ok || pid != 0 && p != pid {
-			continue
-		}
-		sem <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-sem }()
-			found[i] = d.ask(ctx, name, p, start)
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return nil, err
-	}
-	out := []Process{}
-	for _, p := range found {
-		if p != nil {
-			out = append(out, *p)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
-	return out, nil
-}
 
 // ask returns what the process behind a socket says, or nil where no live process
 // is provably behind it.
-func (d *dir) ask(ctx context.Context, name string, pid int, start uint64) *Process {
-	owner, err := d.owner(name)
-	if err != nil {
-		return nil
-	}
-	live, err := alive(pid, start)
-	if err != nil {
-		return nil
-	}
-	if !live {
-		if os.Geteuid() == 0 || int(owner) == os.Geteuid() {
-			d.remove(name) // another lister may have been faster
-		}
-		return nil
-	}
+func (d *dir) ask(ctx context.Context, s socket, u *user) *Process {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	p := Process{PID: pid, Start: start, UID: owner, socket: name}
+	p := s.process()
 	c, err := d.connect(ctx, &p)
-	if err != nil {
-		if errors.Is(err, errImpostor) {
-			return nil
-		}
-		p.Err = err.Error()
-	} else if err := call(ctx, c, http.MethodGet, "/v1/process", nil, &p); err != nil {
-		p = Process{PID: pid, Start: start, UID: owner, socket: name, Err: printable(err.Error())}
+	if errors.Is(err, errImpostor) {
+		return nil
 	}
-	p.PID, p.Start, p.UID, p.socket = pid, start, owner, name
+	if err == nil {
+		err = call(ctx, u.count(c), http.MethodGet, "/v1/process", nil, &p)
+	}
+	said := p
+	p = s.process()
+	if err != nil {
+		p.Err = printable.Clip(err.Error(), maxError)
+	} else {
+		said.PID, said.Start, said.UID, said.socket = p.PID, p.Start, p.UID, p.socket
+		p = said
+	}
 	if err := p.describe(); err != nil {
 		return nil // it ended meanwhile
 	}
@@ -177,13 +109,13 @@ func call(ctx context.Context, c net.Conn, method, path string, body any, into i
 		if err := dec.Decode(&p); err != nil {
 			return fmt.Errorf("answer %d: %w", resp.StatusCode, err)
 		}
-		err := fmt.Errorf("answer %d: %.*s", resp.StatusCode, maxText, printable(p.Error))
+		err := fmt.Errorf("answer %d: %s", resp.StatusCode, printable.Clip(p.Error, maxText))
 		if resp.StatusCode == http.StatusConflict {
 			err = fmt.Errorf("%w: %w", ErrConflict, err)
 		}
 		return err
 	}
-	if err := dec.Decode(into); err != nil {
+	if err := cmp.Or(dec.Decode(into), ctx.Err()); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	return into.check()

@@ -95,14 +95,17 @@ func (d *dir) sock(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", d.f.Fd(), name)
 }
 
-// owner returns the owner of the socket called name; anything but a socket is an error.
+// errNoSocket is a name that a socket should have and something else has.
+var errNoSocket = errors.New("not a socket")
+
+// owner returns the owner of the socket called name; anything but a socket is errNoSocket.
 func (d *dir) owner(name string) (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(d.f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return 0, &os.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return 0, fmt.Errorf("%s: not a socket", filepath.Join(d.path, name))
+		return 0, fmt.Errorf("%s: %w", filepath.Join(d.path, name), errNoSocket)
 	}
 	return st.Uid, nil
 }

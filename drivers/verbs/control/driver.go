@@ -52,7 +52,9 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	for i := range ps {
 		p := &ps[i]
 		if p.Err != "" {
-			silent = append(silent, fmt.Sprintf("%d (%s): %s", p.PID, p.Comm, p.Err))
+			if silent = append(silent, p.Err); p.PID != 0 {
+				silent[len(silent)-1] = fmt.Sprintf("%d (%s): %s", p.PID, p.Comm, p.Err)
+			}
 			continue
 		}
 		ok, err := d.belongs(p, s)
@@ -66,7 +68,12 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	out = append(out, param.Target{Kind: param.Hint, Name: publishedPrefix + s.Workload})
 	slices.SortFunc(out, func(a, b param.Target) int { return strings.Compare(a.Name, b.Name) })
 	if len(silent) > 0 {
-		return out, fmt.Errorf("%w: a process with a transport does not answer, and gets no order: %s", drivers.ErrIncomplete, strings.Join(silent, "; "))
+		const most = 4
+		text := strings.Join(silent[:min(len(silent), most)], "; ")
+		if more := len(silent) - most; more > 0 {
+			text += fmt.Sprintf("; and %d more", more)
+		}
+		return out, fmt.Errorf("%w: a process with a transport does not answer, and gets no order: %s", drivers.ErrIncomplete, text)
 	}
 	return out, nil
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 func FuzzOrder(f *testing.F) {
@@ -57,11 +59,11 @@ func FuzzProcess(f *testing.F) {
 			}
 			s += strings.Join(c.Degraded, "")
 		}
-		if printable(s) != s {
+		if printable.Line(s) != s {
 			t.Fatalf("unprintable text accepted: %q", s)
 		}
 		for _, s := range settings([]Process{p}) {
-			if s.Note != printable(s.Note) {
+			if s.Note != printable.Line(s.Note) {
 				t.Fatalf("unprintable note %q", s.Note)
 			}
 		}

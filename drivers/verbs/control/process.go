@@ -8,7 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
+
+// maxCmdline bounds what is kept of a process's arguments, which it chose, in bytes.
+const maxCmdline = 4096
 
 // startTime returns the start of process pid in clock ticks after boot: field 22
 // of /proc/PID/stat (proc_pid_stat(5)).
@@ -43,12 +48,12 @@ func (p *Process) describe() error {
 	if err != nil {
 		return err
 	}
-	p.Comm = printable(strings.TrimSuffix(string(comm), "\n"))
+	p.Comm = printable.Line(strings.TrimSuffix(string(comm), "\n"))
 	cmdline, err := os.ReadFile(dir + "cmdline")
 	if err != nil {
 		return err
 	}
-	p.Cmdline = printable(strings.Join(strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"), " "))
+	p.Cmdline = printable.Clip(strings.ReplaceAll(strings.TrimRight(string(cmdline), "\x00"), "\x00", " "), maxCmdline)
 	entries, err := os.ReadDir(dir + "task")
 	if err != nil {
 		return err
@@ -66,16 +71,6 @@ func (p *Process) describe() error {
 		err = fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
 	}
 	return err
-}
-
-// printable replaces what a terminal would act on.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }
 
 // alive reports whether pid is a process that started at start.

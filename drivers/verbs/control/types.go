@@ -12,16 +12,16 @@ const Version = 1
 // A Process is what a process says of its transport. PID, Start, UID, Comm,
 // Cmdline and Threads are taken from the kernel by List, not from the process.
 type Process struct {
-	Version  int    `json:"version"`
-	PID      int    `json:"pid"`
-	Start    uint64 `json:"start"` // clock ticks after boot, field 22 of /proc/PID/stat
-	UID      uint32 `json:"uid"`
-	Comm     string `json:"comm"`
-	Cmdline  string `json:"cmdline"` // arguments joined by one space
-	Threads  []int  `json:"threads"` // thread ids, ascending
-	Workload string `json:"workload"`
-	Device   string `json:"device"`
-	Provider string `json:"provider"` // ibverbs or soft
+	Version  int     `json:"version"`
+	PID      int     `json:"pid"`
+	Start    uint64  `json:"start"` // clock ticks after boot, field 22 of /proc/PID/stat
+	UID      uint32  `json:"uid"`
+	Comm     string  `json:"comm"`
+	Cmdline  string  `json:"cmdline"` // arguments joined by one space
+	Threads  Threads `json:"threads"` // thread ids, ascending
+	Workload string  `json:"workload"`
+	Device   string  `json:"device"`
+	Provider string  `json:"provider"` // ibverbs or soft
 	// Simulated is true when the soft provider stands for a device of a simulated node.
 	Simulated bool          `json:"simulated"`
 	Hint      EffectiveHint `json:"hint"`
@@ -31,12 +31,13 @@ type Process struct {
 	Settings *Settings `json:"settings"`
 	// Registered is how many bytes of memory are registered, of all connections and
 	// of the program's own buffers.
-	Registered int64  `json:"registered"`
-	Conns      []Conn `json:"conns"`
+	Registered int64 `json:"registered"`
+	Conns      Conns `json:"conns"`
 	// Err says why a process that is there could not be asked; it is set by List only.
 	Err string `json:"-"`
 
 	socket string // name in the directory, set by List
+	left   bool   // Err is about what List left out
 }
 
 // A Level is where a hint comes from; a lower number wins.
@@ -76,11 +77,11 @@ type Candidate struct {
 
 // An EffectiveHint is the hint that new connections follow, and why.
 type EffectiveHint struct {
-	Size    *int64      `json:"size"` // bytes; 0 is a value; nil: no hint
-	Level   Level       `json:"level"`
-	Origin  string      `json:"origin"`
-	Losers  []Candidate `json:"losers"`  // what else was given, strongest first
-	Notices []string    `json:"notices"` // rejected values, deprecated units
+	Size    *int64     `json:"size"` // bytes; 0 is a value; nil: no hint
+	Level   Level      `json:"level"`
+	Origin  string     `json:"origin"`
+	Losers  Candidates `json:"losers"`  // what else was given, strongest first
+	Notices Texts      `json:"notices"` // rejected values, deprecated units
 }
 
 // Settings are what a workload wants of its processes. A nil field is unset.
@@ -116,8 +117,8 @@ type Order struct {
 
 // A Result is the answer to an order.
 type Result struct {
-	Process  Process   `json:"process"` // after it
-	Outcomes []Outcome `json:"outcomes"`
+	Process  Process  `json:"process"` // after it
+	Outcomes Outcomes `json:"outcomes"`
 }
 
 // An Outcome is what an opening order did to one connection.
@@ -153,28 +154,28 @@ type Switch struct {
 
 // A Conn is one connection as its process sees it.
 type Conn struct {
-	ID         uint64   `json:"id"`
-	Peer       string   `json:"peer"`   // host:port of the control channel's far end
-	Dialed     bool     `json:"dialed"` // false: accepted
-	Epoch      uint32   `json:"epoch"`
-	Generation uint64   `json:"generation"`
-	Profile    string   `json:"profile"` // of lane 0: low_latency or general
-	Completion string   `json:"completion"`
-	Hint       *int64   `json:"hint"`       // bytes that the lanes follow; nil: none
-	Origin     string   `json:"origin"`     // of that hint
-	Eager      int64    `json:"eager"`      // largest message that lane 0 copies, bytes
-	Inline     int64    `json:"inline"`     // largest message posted inline there, bytes
-	Ordered    bool     `json:"ordered"`    // what this end sends; false: in order on each lane only
-	Dual       bool     `json:"dual"`       // this end sends large messages on a lane of their own
-	Fixed      bool     `json:"fixed"`      // it keeps the settings that it was made with: no order is about it
-	Bands      []Band   `json:"bands"`      // how messages of each size go, ascending
-	Registered int64    `json:"registered"` // bytes of its lanes, and of memory that rendezvous use now
-	Degraded   []string `json:"degraded"`   // what was asked for and not granted
-	Lanes      []Lane   `json:"lanes"`
-	Sent       Traffic  `json:"sent"`
-	Received   Traffic  `json:"received"`
+	ID         uint64  `json:"id"`
+	Peer       string  `json:"peer"`   // host:port of the control channel's far end
+	Dialed     bool    `json:"dialed"` // false: accepted
+	Epoch      uint32  `json:"epoch"`
+	Generation uint64  `json:"generation"`
+	Profile    string  `json:"profile"` // of lane 0: low_latency or general
+	Completion string  `json:"completion"`
+	Hint       *int64  `json:"hint"`       // bytes that the lanes follow; nil: none
+	Origin     string  `json:"origin"`     // of that hint
+	Eager      int64   `json:"eager"`      // largest message that lane 0 copies, bytes
+	Inline     int64   `json:"inline"`     // largest message posted inline there, bytes
+	Ordered    bool    `json:"ordered"`    // what this end sends; false: in order on each lane only
+	Dual       bool    `json:"dual"`       // this end sends large messages on a lane of their own
+	Fixed      bool    `json:"fixed"`      // it keeps the settings that it was made with: no order is about it
+	Bands      Bands   `json:"bands"`      // how messages of each size go, ascending
+	Registered int64   `json:"registered"` // bytes of its lanes, and of memory that rendezvous use now
+	Degraded   Texts   `json:"degraded"`   // what was asked for and not granted
+	Lanes      Lanes   `json:"lanes"`
+	Sent       Traffic `json:"sent"`
+	Received   Traffic `json:"received"`
 	// Switches are the latest attempts, oldest first, at most 16.
-	Switches []Switch `json:"switches"`
+	Switches Switches `json:"switches"`
 	Err      string   `json:"err,omitempty"` // why the connection ended
 }
 
@@ -214,8 +215,8 @@ type Traffic struct {
 	Inline     uint64 `json:"inline"`
 	Eager      uint64 `json:"eager"`
 	Rendezvous uint64 `json:"rendezvous"`
-	Tiers      []Tier `json:"tiers"`
-	Sizes      []Bin  `json:"sizes"` // messages by size in bytes: 0, 1, 2 to 3, 4 to 7, and so on
+	Tiers      Tiers  `json:"tiers"`
+	Sizes      Bins   `json:"sizes"` // messages by size in bytes: 0, 1, 2 to 3, 4 to 7, and so on
 }
 
 // A Tier is what one tier carried.
@@ -227,7 +228,7 @@ type Tier struct {
 	// Times are of sent messages, from post to seen completion in nanoseconds, in bins
 	// of a quarter of a power of two: every rendezvous (from its offer), and of the other
 	// tiers one message in 16 or, where fewer than that are signaled, the signaled ones.
-	Times []Bin `json:"times"`
+	Times Bins `json:"times"`
 }
 
 // A Bin counts what lies between From and the next bin's; empty bins are left out.
