@@ -12,16 +12,20 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
-// answerWith serves a socket of this process that answers every request with body.
-func answerWith(t *testing.T, runDir, body string) {
+// answerWith serves a socket of this process that answers every request with body, and
+// returns its name.
+func answerWith(t *testing.T, runDir, body string) string {
 	t.Helper()
 	d, err := makeDir(runDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("unix", d.sock(fmt.Sprintf("%d-%d.sock", os.Getpid(), mustStart(t))))
+	name := d.sock(fmt.Sprintf("%d-%d.sock", os.Getpid(), mustStart(t)))
+	ln, err := net.Listen("unix", name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +40,21 @@ func answerWith(t *testing.T, runDir, body string) {
 		<-done
 		d.f.Close()
 	})
+	return name
 }
 
-// TestHostileLists: a list costs no more than its limit, whatever its length, and what
-// is said of it is one short line.
+// TestLongReason: what is said of a process is one short line, whatever it says.
+func TestLongReason(t *testing.T) {
+	runDir := t.TempDir()
+	answerWith(t, runDir, `{"version":1,"conns":"`+strings.Repeat(`\n\u202e`, 10_000)+`"}`)
+	ps, err := List(t.Context(), runDir)
+	if err != nil || len(ps) != 1 || ps[0].Err == "" || len(ps[0].Err) > maxError+3 || ps[0].Err != printable.Line(ps[0].Err) {
+		t.Errorf("%+v, %v", ps, err)
+	}
+}
+
+// TestHostileLists: a list costs no more than its limit, whatever its length, and one
+// reason is given.
 func TestHostileLists(t *testing.T) {
 	many := func(element string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
@@ -49,24 +64,28 @@ func TestHostileLists(t *testing.T) {
 		ids[i] = fmt.Sprintf(`{"id":%d,"peer":"\u009b"}`, i)
 	}
 	for name, c := range map[string]struct{ body, says string }{
-		"connections":     {`{"version":1,"conns":` + many("{}", 2_000_000) + `}`, "more than 16384 connections"},
-		"threads":         {`{"version":1,"threads":` + many("1", 5_000_000) + `}`, "more than 65536 threads"},
-		"lanes":           {`{"version":1,"conns":[{"lanes":` + many("{}", 2_000_000) + `}]}`, "more than 16 lanes"},
-		"bins":            {`{"version":1,"conns":[{"sent":{"sizes":` + many("{}", 2_000_000) + `}}]}`, "more than 256 bins"},
-		"notices":         {`{"version":1,"hint":{"notices":` + many(`""`, 2_000_000) + `}}`, "more than 64 texts"},
+		"connections":     {`{"version":1,"conns":` + many("{}", 300_000) + `}`, "more than 16384 connections"},
+		"threads":         {`{"version":1,"threads":` + many("1", 1_000_000) + `}`, "more than 65536 threads"},
+		"lanes":           {`{"version":1,"conns":[{"lanes":` + many("{}", 300_000) + `}]}`, "more than 16 lanes"},
+		"bins":            {`{"version":1,"conns":[{"sent":{"sizes":` + many("{}", 300_000) + `}}]}`, "more than 256 bins"},
+		"notices":         {`{"version":1,"hint":{"notices":` + many(`""`, 300_000) + `}}`, "more than 64 texts"},
 		"bytes":           {`{"version":1,"workload":"` + strings.Repeat("x", maxReply) + `"}`, "unexpected EOF"},
 		"no list":         {`{"version":1,"conns":{}}`, "not a list"},
 		"many wrong ones": {`{"version":1,"conns":[` + strings.Join(ids, ",") + `]}`, "connection 0: peer: unprintable character U+009B"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runDir := t.TempDir()
-			answerWith(t, runDir, c.body)
+			name := answerWith(t, t.TempDir(), c.body)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			ps, err := List(t.Context(), runDir)
+			conn, err := net.Dial("unix", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p Process
+			err = call(t.Context(), conn, http.MethodGet, "/v1/process", nil, &p)
 			runtime.ReadMemStats(&after)
-			if err != nil || len(ps) != 1 || !strings.Contains(ps[0].Err, c.says) || len(ps[0].Err) > maxError+3 || strings.Contains(ps[0].Err, "\n") {
-				t.Errorf("%+v, %v; want %q", ps, err, c.says)
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %q", err, c.says)
 			}
 			if spent := (after.TotalAlloc - before.TotalAlloc) >> 20; spent > 160 {
 				t.Errorf("it took %d MiB", spent)
