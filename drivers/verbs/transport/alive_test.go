@@ -16,10 +16,10 @@ func TestDeadTime(t *testing.T) {
 		given, want time.Duration
 		exp         int
 	}{
-		{0, 10 * time.Second, 14},
-		{time.Millisecond, time.Second, 10},
-		{time.Second, time.Second, 10},
-		{time.Minute, time.Minute, 16},
+		{0, 10 * time.Second, 16},
+		{time.Millisecond, time.Second, 12},
+		{time.Second, time.Second, 12},
+		{time.Minute, time.Minute, 18},
 		{24 * time.Hour, time.Hour, 18},
 	} {
 		got := deadTime(c.given)

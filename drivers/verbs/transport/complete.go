@@ -105,9 +105,18 @@ func (c *Conn) isDrained() bool {
 // receive handles an arrived segment.
 func (l *lane) receive(buf, n int) error {
 	c := l.conn
+	if n == 0 {
+		return l.repeated(buf)
+	}
 	h, err := parseHeader(l.recvBuf(buf)[:n])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	switch ahead := int8(h.serial - uint8(l.recvs+1)); {
+	case ahead < 0:
+		return l.repeated(buf)
+	case ahead > 0:
+		return fmt.Errorf("%d segments are missing before one of kind %d: %w", ahead, h.kind, ErrProtocol)
 	}
 	l.recvs++
 	if more := int32(h.credits - l.limit); more > 0 {
@@ -129,6 +138,21 @@ func (l *lane) receive(buf, n int) error {
 		err = c.tally()
 	}
 	return err
+}
+
+// repeated drops a segment that was here before, or an empty one, which nobody sends.
+// Soft RoCE delivers both: when a timeout runs out just as the acknowledgement comes,
+// it sends the work requests that are under way again, one packet later than before,
+// so that the last of them is new to the peer's device, behind what is left of the
+// first. The buffer was taken out of turn and goes back at once.
+func (l *lane) repeated(buf int) error {
+	if l.repeats++; l.repeats == 1 {
+		l.conn.t.log.Warn("segment delivered twice, dropped", "conn", l.conn.id, "device", l.conn.t.device, "lane", l.index)
+	}
+	if _, err := l.qp.PostRecv([]verbs.RecvWR{l.recvWR(buf)}); err != nil {
+		return fmt.Errorf("post receives: %w", err)
+	}
+	return nil
 }
 
 // keep puts an arrived message or offer where Recv finds it.

@@ -32,6 +32,7 @@ func TestLateBallot(t *testing.T) {
 	arrive := func(lane int, h header) {
 		l := cb.cur.lanes[lane]
 		buf := l.recvBuf(0)
+		h.serial = uint8(l.recvs + 1)
 		h.put(buf)
 		if err := l.receive(0, h.size()); err != nil {
 			t.Fatal(err)

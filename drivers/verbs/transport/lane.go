@@ -46,6 +46,7 @@ type lane struct {
 	sentData   uint32 // messages and offers posted, as above
 	sends      uint32 // segments posted, since the lane began
 	recvs      uint32 // segments arrived, as above
+	repeats    uint64 // segments that the device delivered again
 
 	fifo       []arrived // ring of arrived messages and offers: [fhead, ftail)
 	fhead      uint64
@@ -166,11 +167,12 @@ func (l *lane) connect(w *wireLane) error {
 const retryCount = 7 // the most there is
 
 // timeoutExp returns the queue pair's timeout as a power of two of 4.096 us: all
-// tries together take a sixteenth of what a dead peer may take to be noticed, since
-// devices may take four times as long and it is noticed by the control channel first.
+// tries together take a quarter of what a dead peer may take to be noticed, since
+// devices may take four times as long. Not less: the control channel notices first
+// anyway, and a peer that is merely slow to acknowledge is sent everything again.
 func timeoutExp(dead time.Duration) int {
 	exp := 8
-	for exp < 18 && (retryCount+1)*4096*time.Nanosecond<<(exp+1) <= dead/16 {
+	for exp < 18 && (retryCount+1)*4096*time.Nanosecond<<(exp+1) <= dead/4 {
 		exp++
 	}
 	return exp

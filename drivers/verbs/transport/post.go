@@ -83,10 +83,10 @@ func (l *lane) postControl(h header) error {
 
 // addSegment adds a segment, whose message is in b already, to the batch.
 func (l *lane) addSegment(b []byte, h header, r sent) {
-	h.credits = l.ready
+	l.sends++
+	h.credits, h.serial = l.ready, uint8(l.sends)
 	l.told = l.ready
 	h.put(b)
-	l.sends++
 	l.add(verbs.SendWR{Buf: b, LKey: l.mr.LKey(), Inline: len(b) <= l.inline}, r)
 }
 

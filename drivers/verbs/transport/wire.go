@@ -34,14 +34,17 @@ const (
 )
 
 // wireVersion is the version of headers and control messages.
-const wireVersion = 2
+const wireVersion = 3
 
-// A header precedes each segment's bytes on the wire: kind, version, tier, a zero
-// byte, credits (32 bits), seq (64), and but for segData total (32), rkey (32), addr
-// (64), big endian.
+// A header precedes each segment's bytes on the wire: kind, version, tier, serial,
+// credits (32 bits), seq (64), and but for segData total (32), rkey (32), addr (64),
+// big endian.
 type header struct {
 	kind segKind
 	tier tier // of segData, as its sender counts it: inline or eager
+	// serial counts the segments of the lane, from 1, and wraps: a device may deliver
+	// one twice (see lane.repeated).
+	serial uint8
 	// credits counts the messages and offers, since the lane began, that the sender of
 	// this header is ready to receive on it; it wraps.
 	credits uint32
@@ -65,7 +68,7 @@ func (h *header) size() int {
 
 func (h *header) put(b []byte) {
 	_ = b[h.size()-1]
-	b[0], b[1], b[2], b[3] = byte(h.kind), wireVersion, byte(h.tier), 0
+	b[0], b[1], b[2], b[3] = byte(h.kind), wireVersion, byte(h.tier), h.serial
 	binary.BigEndian.PutUint32(b[4:], h.credits)
 	binary.BigEndian.PutUint64(b[8:], h.seq)
 	if h.kind == segData {
@@ -82,8 +85,8 @@ func parseHeader(b []byte) (header, error) {
 	if len(b) < headerLen {
 		return header{}, fmt.Errorf("%w: %d bytes", errWire, len(b))
 	}
-	h := header{kind: segKind(b[0]), tier: tier(b[2]), credits: binary.BigEndian.Uint32(b[4:]), seq: binary.BigEndian.Uint64(b[8:])}
-	if b[1] != wireVersion || b[3] != 0 {
+	h := header{kind: segKind(b[0]), tier: tier(b[2]), serial: b[3], credits: binary.BigEndian.Uint32(b[4:]), seq: binary.BigEndian.Uint64(b[8:])}
+	if b[1] != wireVersion {
 		return header{}, fmt.Errorf("%w: version %d", errWire, b[1])
 	}
 	if h.kind == segData {
