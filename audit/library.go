@@ -14,6 +14,9 @@ type Library struct {
 	Prefixes []string
 	// Modules are globs of the file names of its shared objects.
 	Modules []string
+	// Release says that the file names of its shared objects carry its release; those of
+	// others end in the version of their interface, if in anything (libucp.so.0.0.0).
+	Release bool
 	// Note is said where its hint is expressed or not.
 	Note string
 	// files lists its configuration files, strongest first.
@@ -33,7 +36,7 @@ var Libraries = []*Library{
 		Note: "carries messages over UCX: UCC_UCX_X is read for UCX_X, and UCX_X stands where it is not set",
 	},
 	{
-		ID: "nccl", Name: "NCCL", Prefixes: []string{"NCCL_"}, Modules: []string{"libnccl.so*", "librccl.so*"}, files: ncclFiles,
+		ID: "nccl", Name: "NCCL", Prefixes: []string{"NCCL_"}, Modules: []string{"libnccl.so*", "librccl.so*"}, Release: true, files: ncclFiles,
 		Note: "collectives have no threshold by size: NCCL_PROTO is for all sizes, and only a tuner plugin decides by size",
 	},
 	{ID: "ompi", Name: "Open MPI", Prefixes: []string{"OMPI_MCA_"}, Modules: []string{"libmpi.so*", "libopen-pal.so*"}, files: ompiFiles},
@@ -45,7 +48,7 @@ var Libraries = []*Library{
 		},
 	},
 	{
-		ID: "nvshmem", Name: "NVSHMEM", Prefixes: []string{"NVSHMEM_"}, Modules: []string{"libnvshmem*.so*", "nvshmem_transport_*.so*"}, files: nvshmemFiles,
+		ID: "nvshmem", Name: "NVSHMEM", Prefixes: []string{"NVSHMEM_"}, Modules: []string{"libnvshmem*.so*", "nvshmem_transport_*.so*"}, Release: true, files: nvshmemFiles,
 		filesFirst: func(map[string]string) bool { return true },
 		Note:       "has no threshold by size",
 	},

@@ -37,7 +37,7 @@ func modules(n *node.Node, pid int, maps []procs.Mapping) []Module {
 		if l == nil && !deepep {
 			continue
 		}
-		mod := Module{Process: pid, Path: printable.Line(m.Path), Version: versionOf(m.Path), Symbol: symbolUnknown}
+		mod := Module{Process: pid, Path: printable.Line(m.Path), Version: versionOf(l, m.Path), Symbol: symbolUnknown}
 		if l != nil {
 			mod.Library = l.ID
 		}

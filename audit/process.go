@@ -44,7 +44,7 @@ func Processes(ctx context.Context, n *node.Node, pids []int, o Options) (*Repor
 	if len(r.Processes) > 0 {
 		r.Notes = append(r.Notes, "environments are those at the processes' start: what a program has set since is in its own memory and not observable")
 	}
-	r.disagree()
+	r.disagree(o.Own)
 	return r, nil
 }
 
@@ -60,6 +60,12 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 	env, err := table.Environ(pid)
 	if err != nil {
 		return p, fmt.Errorf("environment: %w", err)
+	}
+	if p.Workload = o.Workload; p.Workload == "" {
+		p.Workload = printable.Clip(env["RDMATUNE_WORKLOAD"], maxWorkload)
+		if own := o.Own[pid]; own != nil {
+			p.Workload = cmp.Or(own.Workload, p.Workload)
+		}
 	}
 	s := &subject{
 		pid: pid, comm: p.Comm, env: map[string]setting{}, report: r, hint: o.Hint, own: o.Own[pid],
@@ -113,17 +119,32 @@ func homeOf(passwd string, uid int) string {
 	return ""
 }
 
-// disagree finds variables that processes of the report read differently.
-func (r *Report) disagree() {
+// maxWorkload bounds the name of a workload that a process gives itself, in bytes.
+const maxWorkload = 512
+
+// disagree finds variables that processes of one workload read differently. Processes
+// of none have nothing to agree on, and a process that neither uses rdmatune's
+// transport nor sets its hint, such as a shell that started another one, reads nothing
+// of it.
+func (r *Report) disagree(own map[int]*Own) {
 	type first struct {
 		value Value
 		said  bool
 	}
-	seen := map[string]*first{}
+	workloads := map[int]string{}
+	for _, p := range r.Processes {
+		workloads[p.PID] = p.Workload
+	}
+	seen := map[[2]string]*first{}
 	for _, v := range r.Variables {
-		f, ok := seen[v.Name]
+		workload := workloads[v.Process]
+		if workload == "" || v.Library == "rdmatune" && v.Origin == "default" && own[v.Process] == nil {
+			continue
+		}
+		key := [2]string{workload, v.Name}
+		f, ok := seen[key]
 		if !ok {
-			seen[v.Name] = &first{value: v}
+			seen[key] = &first{value: v}
 			continue
 		}
 		if f.value.Process == v.Process || f.said || f.value.Parsed.equal(v.Parsed) {
@@ -138,8 +159,12 @@ func (r *Report) disagree() {
 	}
 }
 
-// versionOf is what stands behind ".so." in a file name.
-func versionOf(file string) string {
+// versionOf is the release that the file name of a library carries behind ".so.", ""
+// when it says nothing of it: a number alone is that of the interface.
+func versionOf(l *Library, file string) string {
 	_, version, _ := strings.Cut(path.Base(file), ".so.")
-	return cmp.Or(version, "")
+	if l == nil || !l.Release || !strings.Contains(version, ".") {
+		return ""
+	}
+	return printable.Line(version)
 }

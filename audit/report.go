@@ -2,7 +2,7 @@ package audit
 
 // FormatVersion is the version of the JSON of a Report: a higher minor number adds
 // members, a higher major number changes the meaning of one.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
 // A Report is the audit of a command line or of processes. Members with a Process are
 // about the process of that id; a command line has none.
@@ -26,6 +26,9 @@ type Process struct {
 	PID     int    `json:"pid"`
 	Comm    string `json:"comm"`
 	Cmdline string `json:"cmdline,omitempty"`
+	// Workload is the one that the process is of: the report's, or what its transport
+	// or its environment names; "" for none.
+	Workload string `json:"workload,omitempty"`
 	// Err says why nothing could be found out.
 	Err string `json:"error,omitempty"`
 }
@@ -59,7 +62,7 @@ type Module struct {
 	Process int    `json:"process"`
 	Library string `json:"library"`
 	Path    string `json:"path"`
-	Version string `json:"version,omitempty"` // that its file name carries
+	Version string `json:"version,omitempty"` // release that its file name carries; "" is not known
 	// Symbol is "exported", "local only", "not built in" or "not observable": whether it
 	// has the function that asks for the hint.
 	Symbol string `json:"hint_symbol"`

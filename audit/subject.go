@@ -37,9 +37,10 @@ type subject struct {
 
 // An Own is the hint of a process as its transport tells it.
 type Own struct {
-	Size   *int64 // bytes; nil for none
-	Origin string
-	Losers []Candidate
+	Workload string
+	Size     *int64 // bytes; nil for none
+	Origin   string
+	Losers   []Candidate
 }
 
 // audit adds what is found of s to its report.

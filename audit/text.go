@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -63,11 +64,7 @@ func (r *Report) writeProcess(b *strings.Builder, pid int) {
 		if m.Process != pid {
 			continue
 		}
-		fmt.Fprintf(b, "  %s: %s", m.Library, m.Path)
-		if m.Version != "" {
-			fmt.Fprintf(b, " (%s)", m.Version)
-		}
-		fmt.Fprintf(b, ", %s: %s", hintSymbol, m.Symbol)
+		fmt.Fprintf(b, "  %s: %s (version %s), %s: %s", m.Library, m.Path, cmp.Or(m.Version, "not known"), hintSymbol, m.Symbol)
 		if m.Note != "" {
 			fmt.Fprintf(b, " (%s)", m.Note)
 		}

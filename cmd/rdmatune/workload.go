@@ -177,7 +177,7 @@ func ownHints(transports []control.Process) map[int]*audit.Own {
 		if t.Err != "" {
 			continue
 		}
-		own := &audit.Own{Size: t.Hint.Size, Origin: t.Hint.Origin}
+		own := &audit.Own{Workload: t.Workload, Size: t.Hint.Size, Origin: t.Hint.Origin}
 		for _, l := range t.Hint.Losers {
 			c := audit.Candidate{Origin: l.Origin, Why: l.Why}
 			if l.Size != nil {
