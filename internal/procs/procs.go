@@ -65,10 +65,14 @@ func (t Table) numbers(dir string) ([]int, error) {
 	return ids, gone(err)
 }
 
-// gone turns the errors that a vanished process causes into ErrGone.
+// gone turns the errors that a vanished process causes into ErrGone. A captured tree
+// may hold anything by a process's name, such as a link to itself or a plain file: there
+// is no process behind it either.
 func gone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("%w: %w", ErrGone, err)
+	for _, absent := range []error{fs.ErrNotExist, syscall.ESRCH, syscall.ELOOP, syscall.ENOTDIR} {
+		if errors.Is(err, absent) {
+			return fmt.Errorf("%w: %w", ErrGone, err)
+		}
 	}
 	return err
 }

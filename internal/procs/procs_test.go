@@ -224,3 +224,32 @@ func TestParseCgroup(t *testing.T) {
 		}
 	}
 }
+
+// TestNoProcess: what a captured tree has by a process's name need not be one.
+func TestNoProcess(t *testing.T) {
+	m := sysfs.NewMem()
+	m.Link("/proc/104", "104")
+	m.File("/proc/105", "a file\n")
+	m.Link("/proc/106", "nowhere")
+	m.File("/proc/107/stat", statLine("x", "S", "0", "5"))
+	table := New(m.Open(t.TempDir(), nil), nil)
+	for _, pid := range []int{104, 105, 106} {
+		for what, ask := range map[string]func() error{
+			"start":   func() error { _, err := table.Start(pid); return err },
+			"comm":    func() error { _, err := table.Comm(pid); return err },
+			"environ": func() error { _, err := table.Environ(pid); return err },
+			"threads": func() error { _, err := table.Threads(pid); return err },
+			"mapped":  func() error { _, err := table.Mapped(pid); return err },
+		} {
+			if err := ask(); !errors.Is(err, ErrGone) {
+				t.Errorf("%s of %d: %v", what, pid, err)
+			}
+		}
+		if ok, err := table.Matches(pid, param.Match{Comm: "*"}); ok || err != nil {
+			t.Errorf("match of %d: %v, %v", pid, ok, err)
+		}
+	}
+	if ok, err := table.Matches(107, param.Match{Comm: "x"}); !ok || err != nil {
+		t.Errorf("match of a process beside them: %v, %v", ok, err)
+	}
+}
