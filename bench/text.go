@@ -207,7 +207,11 @@ func (r Report) writeOutliers(p *printer) {
 			p.printf("\n")
 			first = false
 		}
-		p.printf("%s: %s.\n", param.FormatBytes(s.Size), strings.Join(said, "; "))
+		name := param.FormatBytes(s.Size)
+		if r.Mode == Mixed && s.FullEvents > 0 && len(said) == 1 {
+			name = "all sizes" // counted for the turn, which has all of them
+		}
+		p.printf("%s: %s.\n", name, strings.Join(said, "; "))
 	}
 }
 
