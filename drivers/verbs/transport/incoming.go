@@ -107,29 +107,38 @@ func (c *Conn) offered(h *header) error {
 
 // finished handles the end of a rendezvous of the peer: FIN or DROP.
 func (c *Conn) finished(h *header) error {
-	c.offers--
-	c.arrived++
-	for i := range c.in {
-		in := &c.in[i]
-		if in.state != inAnswered || in.seq != h.seq {
-			continue
-		}
-		in.state = inWritten
-		if h.kind == segDrop {
-			in.state = inDropped
-		}
-		c.inOpen--
-		nudge(in.done)
-		return nil
+	in, a := c.findIn(h.seq), (*arrived)(nil)
+	if in == nil && h.kind == segDrop && len(c.goneOffers) < cap(c.goneOffers) {
+		a = c.findOffer(h.seq)
 	}
-	a := c.findOffer(h.seq)
-	if h.kind == segFinish || a == nil || len(c.goneOffers) == cap(c.goneOffers) {
+	if in == nil && a == nil {
 		return fmt.Errorf("end of message %d, which was not under way: %w", h.seq, ErrProtocol)
 	}
-	a.kind = segDrop
-	c.goneOffers = append(c.goneOffers, h.seq)
-	nudge(c.recvReady)
-	return c.carryOn()
+	c.offers--
+	c.arrived++
+	if in == nil {
+		a.kind = segDrop
+		c.goneOffers = append(c.goneOffers, h.seq)
+		nudge(c.recvReady)
+		return c.carryOn()
+	}
+	in.state = inWritten
+	if h.kind == segDrop {
+		in.state = inDropped
+	}
+	c.inOpen--
+	nudge(in.done)
+	return nil
+}
+
+// findIn returns the rendezvous with sequence seq that the peer is writing, or nil.
+func (c *Conn) findIn(seq uint64) *incoming {
+	for i := range c.in {
+		if in := &c.in[i]; in.state == inAnswered && in.seq == seq {
+			return in
+		}
+	}
+	return nil
 }
 
 // findOffer returns the offer of message seq that was not answered, or nil.
