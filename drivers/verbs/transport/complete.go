@@ -141,10 +141,11 @@ func (l *lane) receive(buf, n int) error {
 }
 
 // repeated drops a segment that was here before, or an empty one, which nobody sends.
-// Soft RoCE delivers both: when a timeout runs out just as the acknowledgement comes,
-// it sends the work requests that are under way again, one packet later than before,
-// so that the last of them is new to the peer's device, behind what is left of the
-// first. The buffer was taken out of turn and goes back at once.
+// Soft RoCE was seen to deliver one twice: a timeout that runs out just as the
+// acknowledgement comes makes its requester (req_retry in rxe_req.c) number the work
+// requests under way anew from one packet later. The last of them is new to the peer's
+// device then; what is left of the first, whose bytes count as sent, is empty. The
+// buffer was taken out of turn and goes back at once.
 func (l *lane) repeated(buf int) error {
 	if l.repeats++; l.repeats == 1 {
 		l.conn.t.log.Warn("segment delivered twice, dropped", "conn", l.conn.id, "device", l.conn.t.device, "lane", l.index)

@@ -15,7 +15,7 @@ import (
 )
 
 // A repeating provider's queue pairs deliver some segments twice, and empty ones
-// between them, as soft RoCE does when it sends again what has arrived.
+// between them, as soft RoCE can when it sends again what has arrived.
 type repeating struct {
 	verbs.Provider
 	seed uint64
