@@ -18,7 +18,7 @@ import (
 
 // FormatVersion is the version of the JSON of a Report: a higher minor number adds
 // members, a higher major number changes the meaning of one.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
 // A Level says how a finding is to be taken.
 type Level string
@@ -66,6 +66,8 @@ type Verdict struct {
 	Question string   `json:"question"`
 	Answer   Answer   `json:"answer"`
 	Evidence []string `json:"evidence"`
+	// Statement is question and answer in one plain sentence, "" when it is unanswered.
+	Statement string `json:"statement"`
 }
 
 // A Report is all findings, and the verdicts where a workload was given.
@@ -118,6 +120,15 @@ type Workload struct {
 	Tuned      []string // the base tuning that its spec has: "cpu_pinning"
 	PIDs       []int
 	Transports []control.Process
+	// Libraries are those of PIDs that have another communication library mapped, and
+	// Unseen those of which that cannot be told.
+	Libraries, Unseen []int
+}
+
+// Owns reports whether p is of the workload: one of its processes, or one that names
+// it, in its environment or to its transport.
+func (w *Workload) Owns(p *live.Process) bool {
+	return p.PID != 0 && (slices.Contains(w.PIDs, p.PID) || p.Workload != "" && p.Workload == w.Address)
 }
 
 // Examine examines a node. It changes nothing; the queue pairs that it tries out on

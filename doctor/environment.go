@@ -59,18 +59,26 @@ func (e *examiner) container() (Evidence, bool) {
 	return Evidence{}, false
 }
 
-// sharing says who else uses each NIC.
+// sharing says who else uses each NIC: beside the workloads on it that verdicts are
+// asked for, if there are any.
 func (e *examiner) sharing() {
 	for _, d := range e.Facts.RDMA {
-		if deref(d.Driver) != "soft" {
-			e.add(e.shared(d, nil))
+		if deref(d.Driver) == "soft" {
+			continue
 		}
+		var on []*Workload
+		for i := range e.Workloads {
+			if w := &e.Workloads[i]; w.Device == d.Name {
+				on = append(on, w)
+			}
+		}
+		e.add(e.shared(d, on...))
 	}
 }
 
-// shared says who uses d beside the processes mine. Without any, the first user is
-// nobody's other.
-func (e *examiner) shared(d node.RDMA, mine []int) Finding {
+// shared says who uses d beside workloads. Without any, the first user is nobody's
+// other.
+func (e *examiner) shared(d node.RDMA, workloads ...*Workload) Finding {
 	f := Finding{Check: "sharing", Subject: d.Name, Level: Fine, Message: "nobody else is seen to use it"}
 	var parts []string
 	if d.VFs != nil && *d.VFs > 0 {
@@ -81,12 +89,12 @@ func (e *examiner) shared(d node.RDMA, mine []int) Finding {
 		parts = append(parts, "it is a virtual function itself")
 		f.Evidence = append(f.Evidence, Evidence{"/sys/bus/pci/devices/" + deref(d.PCI) + "/physfn", *d.PhysFn})
 	}
-	users := Users(e.View, d.Name, mine)
+	users := Users(e.View, d.Name, workloads...)
 	for _, u := range users {
 		f.Evidence = append(f.Evidence, Evidence{u.Name, u.Processes})
 	}
 	others := len(users)
-	if mine == nil {
+	if len(workloads) == 0 {
 		others = max(others-1, 0)
 	}
 	if others > 0 {
@@ -110,13 +118,14 @@ type User struct {
 	Processes string // "trainer (4001): 6 queue pairs"
 }
 
-// Users lists who has connected queue pairs on a device beside the processes mine, by
-// name. The management queue pairs that every port has are nobody's.
-func Users(v *live.View, device string, mine []int) []User {
+// Users lists who has connected queue pairs on a device beside workloads, by name. The
+// management queue pairs that every port has are nobody's.
+func Users(v *live.View, device string, workloads ...*Workload) []User {
 	users := map[string][]string{}
-	for _, p := range v.Processes {
+	for i := range v.Processes {
+		p := &v.Processes[i]
 		n := connected(p, device)
-		if n == 0 || slices.Contains(mine, p.PID) || p.Who == "kernel module" && p.Comm == "ib_core" {
+		if n == 0 || slices.ContainsFunc(workloads, func(w *Workload) bool { return w.Owns(p) }) || p.Who == "kernel module" && p.Comm == "ib_core" {
 			continue
 		}
 		user := p.Comm
@@ -134,7 +143,7 @@ func Users(v *live.View, device string, mine []int) []User {
 }
 
 // connected counts a process's queue pairs on a device that carry traffic.
-func connected(p live.Process, device string) int {
+func connected(p *live.Process, device string) int {
 	n := 0
 	for _, u := range p.Devices {
 		if u.Device != device {

@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/param"
 )
 
@@ -15,16 +14,36 @@ type judge struct {
 	workload *Workload
 }
 
+// A criterion is a question, and what its two answers mean in plain words.
+type criterion struct{ question, yes, no string }
+
+var (
+	narrowBand = criterion{"message sizes lie in a narrow band", "messages are of about one size", "message sizes vary too much for one hint to fit most of them"}
+	longTail   = criterion{"latency matters and P99 is far above P50", "the slowest messages take far longer than the typical one (P99 against P50)", "there is little tail to save: P99 is not far above P50"}
+	ownNIC     = criterion{"the NIC is the workload's own", "the NIC is the workload's own", "the NIC is shared with others"}
+	baseTuning = criterion{"base tuning is done", "base tuning is done", "base tuning is not done: pinning, frequency and interrupts come first"}
+
+	wideBand       = criterion{"sizes differ by orders of magnitude", "message sizes differ by orders of magnitude", "message sizes do not differ by orders of magnitude"}
+	bandwidthFirst = criterion{"bandwidth comes first", "bandwidth comes first: large messages carry nearly all bytes", "bandwidth does not come first: small messages are common"}
+	virtualised    = criterion{"the node is virtualised", "the node is a virtual machine: a setting may read back right and change nothing", "the node is hardware, not a virtual machine"}
+	sharedNIC      = criterion{"the NIC is shared", ownNIC.no, ownNIC.yes}
+
+	howBig       = criterion{"how big are my messages really?", "message sizes were counted", ""}
+	bandwidthToo = criterion{"is bandwidth needed too?", "bandwidth is needed too", "bandwidth is not what matters"}
+	canApply     = criterion{"can this environment apply it?", "running processes can be switched now", "running processes follow at their next start"}
+)
+
 // verdicts answers, for the workload, each criterion of giving it a hint and of leaving
 // it alone, and the three questions that an operator should have answered.
 func (e *judge) verdicts() []Verdict {
 	var out []Verdict
 	s := e.sizes()
-	add := func(group, question string, a Answer, evidence ...string) {
+	add := func(group string, c criterion, a Answer, evidence ...string) {
 		if evidence == nil {
 			evidence = []string{}
 		}
-		out = append(out, Verdict{group, question, a, evidence})
+		statement := map[Answer]string{Yes: c.yes, No: c.no}[a]
+		out = append(out, Verdict{group, c.question, a, evidence, statement})
 	}
 	unmeasured := "no message of the workload was seen: rdmatune's transport counts sizes, for others nothing does"
 	narrow, wide, bandwidth := Unanswered, Unanswered, Unanswered
@@ -35,29 +54,29 @@ func (e *judge) verdicts() []Verdict {
 		wide = answer(s.p99 >= 1000*max(s.median, 1))
 		bandwidth = answer(s.largeBytes*100 >= s.bytes*95 && s.smallMessages*20 < s.messages)
 	}
-	add("use", "message sizes lie in a narrow band", narrow, seen...)
+	add("use", narrowBand, narrow, seen...)
 	tail, why := e.tail()
-	add("use", "latency matters and P99 is far above P50", tail, why)
+	add("use", longTail, tail, why)
 	own, evidence := e.alone()
-	add("use", "the NIC is the workload's own", own, evidence...)
+	add("use", ownNIC, own, evidence...)
 	base, missing := e.based()
-	add("use", "base tuning is done", base, missing...)
+	add("use", baseTuning, base, missing...)
 
-	add("leave", "sizes differ by orders of magnitude", wide, seen...)
-	add("leave", "bandwidth comes first", bandwidth, seen...)
+	add("leave", wideBand, wide, seen...)
+	add("leave", bandwidthFirst, bandwidth, seen...)
 	virtual, evidence2 := e.virtual()
-	add("leave", "the node is virtualised", virtual, evidence2...)
+	add("leave", virtualised, virtual, evidence2...)
 	shared := map[Answer]Answer{Yes: No, No: Yes, Unanswered: Unanswered}[own]
-	add("leave", "the NIC is shared", shared, evidence...)
+	add("leave", sharedNIC, shared, evidence...)
 
 	if s.messages > 0 {
-		add("question", "how big are my messages really?", Yes, s.String())
+		add("question", howBig, Yes, s.String())
 	} else {
-		add("question", "how big are my messages really?", Unanswered, unmeasured)
+		add("question", howBig, Unanswered, unmeasured)
 	}
-	add("question", "is bandwidth needed too?", bandwidth, seen...)
+	add("question", bandwidthToo, bandwidth, seen...)
 	can, how := e.applicable()
-	add("question", "can this environment apply it?", can, how...)
+	add("question", canApply, can, how...)
 	return out
 }
 
@@ -167,11 +186,7 @@ func (e *judge) alone() (Answer, []string) {
 		if d.Name != e.workload.Device {
 			continue
 		}
-		mine := e.workload.PIDs
-		if mine == nil {
-			mine = []int{}
-		}
-		f := e.shared(d, mine)
+		f := e.shared(d, e.workload)
 		evidence := []string{f.Message}
 		for _, ev := range f.Evidence {
 			evidence = append(evidence, ev.Path+" = "+ev.Value)
@@ -221,36 +236,35 @@ func (e *judge) virtual() (Answer, []string) {
 
 // applicable says whether a hint can be put into force for what runs.
 func (e *judge) applicable() (Answer, []string) {
-	live, asked := 0, 0
+	live := 0
 	for _, t := range e.workload.Transports {
 		if t.Err == "" {
 			live++
 		}
 	}
-	asked = len(e.workload.PIDs)
 	virtual, _ := e.virtual()
 	var evidence []string
 	if live > 0 {
 		evidence = append(evidence, fmt.Sprintf("%d processes use rdmatune's transport and can be switched now", live))
 	}
-	if n := asked - len(transportPIDs(e.workload.Transports)); n > 0 {
-		evidence = append(evidence, fmt.Sprintf("%d processes use another library: their variables count at the next start (rdmatune env)", n))
+	asked, others, unseen := len(e.workload.PIDs), len(e.workload.Libraries), len(e.workload.Unseen)
+	if others > 0 {
+		evidence = append(evidence, fmt.Sprintf("%d processes use another library: their variables count at the next start (rdmatune env)", others))
+	}
+	if unseen > 0 {
+		evidence = append(evidence, fmt.Sprintf("which libraries %d processes use is not observable", unseen))
 	}
 	switch {
 	case live == 0 && asked == 0:
 		return Unanswered, []string{"no process of the workload is running"}
+	case live == 0 && others == 0 && unseen > 0:
+		return Unanswered, evidence
+	case live == 0 && others == 0:
+		return Unanswered, []string{"no process of the workload uses a communication library"}
 	case virtual == Yes:
 		return Unanswered, append(evidence, "on a virtual machine it may read back right and change nothing: only a measurement tells")
 	case live > 0:
 		return Yes, evidence
 	}
 	return No, evidence
-}
-
-func transportPIDs(ts []control.Process) map[int]bool {
-	out := map[int]bool{}
-	for _, t := range ts {
-		out[t.PID] = true
-	}
-	return out
 }

@@ -13,7 +13,7 @@ import (
 
 // FormatVersion is the version of the plan's JSON: a higher minor number adds
 // members, a higher major number changes the meaning of one.
-const FormatVersion = "1.1"
+const FormatVersion = "1.2"
 
 type jsonPlan struct {
 	FormatVersion string       `json:"format_version"`

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -15,6 +16,7 @@ import (
 const (
 	Follows       = "as wanted"
 	SwitchNow     = "switch now"     // on rdmatune's transport
+	Differs       = "not as wanted"  // on rdmatune's transport, and the plan changes nothing of it now
 	AtNextStart   = "at next start"  // its library reads its variables once
 	NotObservable = "not observable" // what it does cannot be seen
 )
@@ -39,6 +41,9 @@ type Process struct {
 	When string `json:"when"`
 	// Detail is the exact mismatch, or why it cannot be seen.
 	Detail string `json:"detail"`
+	// Transport says that it uses rdmatune's transport and answers: its hint is the
+	// plan's to change.
+	Transport bool `json:"transport"`
 }
 
 // A Criterion is one question about a hint and its answer: "yes", "no", "unanswered".
@@ -46,6 +51,8 @@ type Criterion struct {
 	Group    string `json:"group"` // "use", "leave" or "question"
 	Question string `json:"question"`
 	Answer   string `json:"answer"`
+	// Statement is question and answer in one plain sentence, "" when it is unanswered.
+	Statement string `json:"statement"`
 }
 
 // live takes over what was seen of w, and warns of what speaks against its hint.
@@ -55,6 +62,10 @@ func (m *maker) live(w spec.Workload) {
 		return
 	}
 	l := m.in.Live[i]
+	l.Processes = slices.Clone(l.Processes)
+	for j := range l.Processes {
+		m.agree(w, &l.Processes[j])
+	}
 	m.plan.Live = append(m.plan.Live, l)
 	at, size := w.Range, int64(0)
 	for _, want := range w.Wants {
@@ -77,6 +88,43 @@ func (m *maker) live(w spec.Workload) {
 	}
 	if len(l.Disagree) > 0 {
 		warn("Processes disagree", "Processes of %q do not read alike: %s. Ranks that choose different protocols for one size wait for each other, or fail.", w.Address, few(l.Disagree))
+	}
+}
+
+// agree makes what is said of a process on the transport agree with what the plan does
+// to it: the plan compares more than its connections, and may leave alone what differs.
+func (m *maker) agree(w spec.Workload, p *Process) {
+	if !p.Transport {
+		return
+	}
+	target := param.Target{Kind: param.Hint, Name: strconv.Itoa(p.PID)}
+	var changes []string
+	for _, c := range m.plan.Changes {
+		if c.Workload == w.Address && c.Target.Kind == param.Hint && c.Target.Name == target.Name {
+			where := "what it is told: "
+			if c.Index != "" {
+				where = "connection " + c.Index + ": "
+			}
+			changes = append(changes, fmt.Sprintf("%s%s %s -> %s", where, attr(c.ID), param.Format(c.ID, c.Old), param.Format(c.ID, c.New)))
+		}
+	}
+	switch {
+	case len(changes) > 0:
+		p.When = SwitchNow
+		if p.Detail == "" {
+			p.Detail = few(changes)
+		}
+	case p.When == SwitchNow:
+		p.When = Differs
+		var why []string
+		for _, n := range append(slices.Clone(m.plan.Pending), m.plan.Notes...) {
+			if n.Address == Address(w.Address, target) {
+				why = append(why, n.Reason)
+			}
+		}
+		if len(why) > 0 {
+			p.Detail += " (" + few(why) + ")"
+		}
 	}
 }
 
@@ -128,22 +176,28 @@ func (p *Plan) writeLive(b *strings.Builder, st Style) {
 	}
 }
 
-// writeCriteria writes the criteria of a workload and of so many more that have the same.
+// writeCriteria writes the criteria of a workload and of so many more that have the
+// same: a line for each that is answered.
 func writeCriteria(b *strings.Builder, l Live, more int, st Style) {
+	if len(l.Criteria) == 0 {
+		return
+	}
 	var speaks, against []string
 	open := 0
+	add := func(list *[]string, c Criterion) {
+		if !slices.Contains(*list, c.Statement) {
+			*list = append(*list, c.Statement)
+		}
+	}
 	for _, c := range l.Criteria {
 		switch {
 		case c.Answer == "unanswered":
 			open++
 		case c.Group == "use" && c.Answer == "yes", c.Group == "leave" && c.Answer == "no":
-			speaks = append(speaks, stated(c))
+			add(&speaks, c)
 		case c.Group == "use", c.Group == "leave":
-			against = append(against, stated(c))
+			add(&against, c)
 		}
-	}
-	if len(l.Criteria) == 0 {
-		return
 	}
 	if b.Len() > 0 {
 		b.WriteByte('\n')
@@ -153,21 +207,13 @@ func writeCriteria(b *strings.Builder, l Live, more int, st Style) {
 		who += fmt.Sprintf(" (and %d more)", more)
 	}
 	fmt.Fprintf(b, "%s\n", st.paint("1", "Does a hint serve "+who+"?"))
-	if len(speaks) > 0 {
-		fmt.Fprintf(b, "  for it: %s\n", strings.Join(speaks, "; "))
+	for _, s := range speaks {
+		fmt.Fprintf(b, "  for:     %s\n", s)
 	}
-	if len(against) > 0 {
-		fmt.Fprintf(b, "  against it: %s\n", strings.Join(against, "; "))
+	for _, s := range against {
+		fmt.Fprintf(b, "  against: %s\n", s)
 	}
 	if open > 0 {
-		fmt.Fprintf(b, "  unanswered: %d of %d; rdmatune doctor says what is missing\n", open, len(l.Criteria))
+		fmt.Fprintf(b, "  open:    %d of %d questions; rdmatune doctor says what is missing to answer them\n", open, len(l.Criteria))
 	}
-}
-
-// stated is a criterion as a statement.
-func stated(c Criterion) string {
-	if c.Answer == "no" {
-		return "not: " + c.Question
-	}
-	return c.Question
 }

@@ -15,32 +15,50 @@ import (
 // it; others on the NIC and processes that disagree are warnings at the hint.
 func TestLive(t *testing.T) {
 	at := hcl.Range{Filename: "n.hcl", Start: hcl.Pos{Line: 3, Column: 4}}
+	cooldown := param.Setting{ID: param.Cooldown, Value: param.Int(600_000)}
 	hint := func(size int64) *spec.Resolved {
 		return &spec.Resolved{Workloads: []spec.Workload{{Address: "w", Device: "mlx5_0", Wants: []spec.Want{{
 			Kind: param.Hint, Range: at,
-			Targets: []spec.TargetWant{{Settings: []spec.Setting{{Setting: param.Setting{ID: param.HintSize, Value: param.Int(size)}, Range: at}}}},
+			Targets: []spec.TargetWant{{Settings: []spec.Setting{
+				{Setting: param.Setting{ID: param.HintSize, Value: param.Int(size)}, Range: at},
+				{Setting: cooldown, Range: at},
+			}}},
 		}}}}}
 	}
 	live := []Live{{
 		Workload: "w",
 		Processes: []Process{
-			{1, "ours", SwitchNow, "1 of 1 connections follow another hint than 4 KiB"},
-			{2, "python", AtNextStart, "UCX_RNDV_THRESH is auto (default), the hint is 4097 there"},
-			{3, "x", NotObservable, "permission denied"},
+			{1, "ours", Follows, "", true},
+			{2, "python", AtNextStart, "UCX_RNDV_THRESH is auto (default), the hint is 4097 there", false},
+			{3, "x", NotObservable, "permission denied", false},
+			{4, "kept", SwitchNow, "1 of 1 connections follow another hint than 4 KiB", true},
+			{5, "fine", Follows, "", true},
 		},
 		Disagree: []string{"NCCL_BUFFSIZE: 4 and 8"},
 		Others:   []string{"a", "b", "c", "d", "e"},
-		Criteria: []Criterion{{"use", "the NIC is the workload's own", "no"}, {"leave", "the node is virtualised", "no"}, {"question", "how big?", "unanswered"}},
+		Criteria: []Criterion{
+			{"use", "the NIC is the workload's own", "no", "others use the NIC as well"}, {"leave", "the NIC is shared", "yes", "others use the NIC as well"},
+			{"leave", "the node is virtualised", "no", "the node is real hardware"}, {"question", "how big?", "unanswered", ""},
+		},
 	}, {Workload: "gone", Others: []string{"z"}}}
-	published := param.Observed{Target: param.Target{Kind: param.Hint, Name: "published/w"}, Settings: []param.Setting{{ID: param.HintSize, Value: param.Absent()}}}
+	published := param.Observed{Target: param.Target{Kind: param.Hint, Name: "published/w"}, Settings: []param.Setting{{ID: param.HintSize, Value: param.Absent()}, cooldown}}
+	process := func(pid string, size int64, conn param.Setting) param.Observed {
+		conn.ID, conn.Index = param.HintSize, "16"
+		return param.Observed{Target: param.Target{Kind: param.Hint, Name: pid}, Settings: []param.Setting{{ID: param.HintSize, Value: param.Int(size)}, cooldown, conn}}
+	}
 	planFor := func(size int64) *Plan {
 		return Make(Input{
 			Spec: hint(size), State: &state.Document{}, BootID: "b", Live: live,
-			Observed: []param.Observation{{Workload: "w", Kind: param.Hint, Found: []param.Observed{published}}},
+			Observed: []param.Observation{{Workload: "w", Kind: param.Hint, Found: []param.Observed{
+				published,
+				process("1", 16384, param.Setting{Value: param.Int(4096)}),
+				process("4", 4096, param.Setting{Value: param.Int(8192), Deferred: "cooldown, 7m left"}),
+				process("5", 4096, param.Setting{Value: param.Int(4096)}),
+			}}},
 		})
 	}
 	p := planFor(4096)
-	if len(p.Changes) != 1 || len(p.Live) != 1 {
+	if len(p.Changes) != 2 || len(p.Live) != 1 {
 		t.Fatalf("changes %+v, live %+v", p.Changes, p.Live)
 	}
 	var b strings.Builder
@@ -48,8 +66,10 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Processes of w and its hint:\n  1 (ours): switch now: 1 of 1", "  2 (python): at next start: UCX_RNDV_THRESH", "  3 (x): not observable: permission denied",
-		"Does a hint serve w?\n  for it: not: the node is virtualised\n  against it: not: the NIC is the workload's own\n  unanswered: 1 of 3",
+		"Processes of w and its hint:\n  1 (ours): switch now: what it is told: size 16 KiB -> 4 KiB\n",
+		"  4 (kept): not as wanted: 1 of 1 connections follow another hint than 4 KiB (size 8 KiB -> 4 KiB: cooldown, 7m left)\n", "  5 (fine): as wanted\n",
+		"  2 (python): at next start: UCX_RNDV_THRESH", "  3 (x): not observable: permission denied",
+		"Does a hint serve w?\n  for:     the node is real hardware\n  against: others use the NIC as well\n  open:    1 of 4 questions",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/audit"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
@@ -34,7 +35,8 @@ func newExec(o *options) *cobra.Command {
 		Short: "Start a program as a workload wants it",
 		Long: `Start a program on the workload's CPUs, with memory from their NUMA nodes, with the
 variables that express its hint, and with the workload's name. The effective line
-goes to standard error; then rdmatune becomes the program. A WORKLOAD of several
+goes to standard error; then rdmatune becomes the program. With --dry-run the
+variables that would be set are printed instead, one NAME=VALUE on each line. A WORKLOAD of several
 instances stands for the one whose match block meets the environment, such as
 LOCAL_RANK or OMPI_COMM_WORLD_LOCAL_RANK.
 
@@ -74,19 +76,29 @@ Exit codes: those of the program; 1 when it cannot be started, with the reason.`
 			if err != nil {
 				return err
 			}
-			printf(os.Stderr, "%s\n", l)
-			switch {
-			case dry:
-				return nil
-			case s.node.Kind() != node.Local:
+			local := s.node.Kind() == node.Local
+			if !dry && !local {
 				return fmt.Errorf("node %s is %s: no program runs there; --dry-run shows what would be set", s.node.Ref(), s.node.Kind())
 			}
-			return l.run(args[1:])
+			program := ""
+			if local { // another machine has other programs
+				if program, err = find(args[1]); err != nil {
+					return err
+				}
+			}
+			printf(os.Stderr, "%s\n", l)
+			if !dry {
+				return l.run(program, args[1:])
+			}
+			for _, v := range l.set {
+				printf(os.Stdout, "%s\n", printable.Line(v))
+			}
+			return nil
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&memory, "memory", "preferred", "memory from the NUMA nodes of the CPUs: preferred, bind or any")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the effective line and start nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the effective line and the variables that would be set, and start nothing")
 	if err := cmd.RegisterFlagCompletionFunc("memory", cobra.FixedCompletions(memoryPolicies, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag above is not there
 	}
@@ -105,6 +117,7 @@ type launch struct {
 	nodes    []int
 	memory   string
 	environ  []string
+	set      []string // of environ, what expresses the workload and its hint
 }
 
 // newLaunch works out what w wants on the node.
@@ -153,6 +166,7 @@ func newLaunch(w *spec.Workload, facts *node.Facts, f *envFlags, memory string, 
 			continue // override = false: the environment's own stands
 		}
 		env[line.Name] = line.Value
+		l.set = append(l.set, line.Name+"="+line.Value)
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		l.environ = append(l.environ, name+"="+env[name])
@@ -188,19 +202,21 @@ func (l *launch) String() string {
 		host, os.Getpid(), strings.Trim(rank, `"`), strconv.Quote(l.workload), hint, cmp.Or(l.kept, "spec"), cpus, memory)
 }
 
-// run becomes the program. It returns only with the reason that it cannot.
-func (l *launch) run(args []string) error {
-	program, err := exec.LookPath(args[0])
+// find returns the path of the program that a command names.
+func find(command string) (string, error) {
+	program, err := exec.LookPath(command)
 	if err != nil {
 		var why *exec.Error
 		if errors.As(err, &why) {
 			err = why.Err
 		}
-		return fmt.Errorf("%s: %w", args[0], err)
+		return "", fmt.Errorf("%s: %w", command, err)
 	}
-	if program, err = filepath.Abs(program); err != nil {
-		return err
-	}
+	return filepath.Abs(program)
+}
+
+// run becomes the program. It returns only with the reason that it cannot.
+func (l *launch) run(program string, args []string) error {
 	// Affinity and memory policy belong to the thread that calls exec.
 	runtime.LockOSThread()
 	if l.pinned {
@@ -219,7 +235,7 @@ func (l *launch) run(args []string) error {
 			}
 		}
 	}
-	err = unix.Exec(program, args, l.environ)
+	err := unix.Exec(program, args, l.environ)
 	if errors.Is(err, unix.ENOEXEC) {
 		err = errors.New("exec format error: a script needs a first line such as #!/bin/sh")
 	}

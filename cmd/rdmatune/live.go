@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rdmatune/rdmatune/audit"
 	"github.com/rdmatune/rdmatune/audit/live"
@@ -11,6 +12,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
 	"github.com/rdmatune/rdmatune/internal/gpu"
+	"github.com/rdmatune/rdmatune/internal/procs"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
@@ -48,6 +50,7 @@ func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*s
 				d.Transports = append(d.Transports, t)
 			}
 		}
+		s.libraries(&d)
 		all = append(all, d.PIDs...)
 		in.Workloads = append(in.Workloads, d)
 	}
@@ -56,6 +59,23 @@ func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*s
 	}
 	r, err := doctor.Examine(ctx, *in)
 	return r, in, err
+}
+
+// libraries sorts the processes of d that are not on rdmatune's transport by whether
+// they have a communication library mapped.
+func (s *session) libraries(d *doctor.Workload) {
+	for _, pid := range d.PIDs {
+		if slices.ContainsFunc(d.Transports, func(t control.Process) bool { return t.PID == pid }) {
+			continue
+		}
+		mapped, err := s.node.Procs().Mapped(pid)
+		switch {
+		case err != nil || len(mapped) == 0:
+			d.Unseen = append(d.Unseen, pid)
+		case slices.ContainsFunc(mapped, func(m procs.Mapping) bool { return audit.LibraryOf(m.Path) != nil }):
+			d.Libraries = append(d.Libraries, pid)
+		}
+	}
 }
 
 // transports lists the processes of rdmatune's transport, and shows them as processes
@@ -88,7 +108,7 @@ func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts)
 	for i, w := range workloads {
 		l := plan.Live{Workload: w.Address, Processes: []plan.Process{}, Disagree: []string{}, Others: []string{}, Criteria: []plan.Criterion{}}
 		for _, v := range report.Workloads[i].Verdicts {
-			l.Criteria = append(l.Criteria, plan.Criterion{Group: v.Group, Question: v.Question, Answer: string(v.Answer)})
+			l.Criteria = append(l.Criteria, plan.Criterion{Group: v.Group, Question: v.Question, Answer: string(v.Answer), Statement: v.Statement})
 		}
 		seen := in.Workloads[i]
 		audited, err := audit.Processes(ctx, s.node, seen.PIDs, audit.Options{Workload: w.Address, Hint: hintOf(w), Own: ownHints(seen.Transports)})
@@ -103,7 +123,7 @@ func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts)
 				l.Disagree = append(l.Disagree, f.Variable+": "+f.Message)
 			}
 		}
-		for _, u := range doctor.Users(in.View, w.Device, seen.PIDs) {
+		for _, u := range doctor.Users(in.View, w.Device, &seen) {
 			l.Others = append(l.Others, u.Name+": "+u.Processes)
 		}
 		out = append(out, l)
@@ -116,29 +136,22 @@ func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts)
 func planProcess(p audit.Process, w *spec.Workload, r *audit.Report, transports []control.Process) plan.Process {
 	out := plan.Process{PID: p.PID, Comm: p.Comm, When: plan.NotObservable, Detail: p.Err}
 	hint := *hintOf(w)
-	connections, others := 0, 0
-	found := false
+	var mine []control.Process
 	for _, t := range transports {
-		if t.PID != p.PID {
-			continue
-		}
-		if t.Err != "" {
-			out.Detail = t.Err
-			return out
-		}
-		found = true
-		for _, c := range t.Conns {
-			if connections++; c.Hint == nil || *c.Hint != hint {
-				others++
+		if t.PID == p.PID {
+			if t.Err != "" {
+				out.Detail = t.Err
+				return out
 			}
+			mine = append(mine, t)
 		}
 	}
 	switch {
-	case found && others > 0:
-		out.When, out.Detail = plan.SwitchNow, fmt.Sprintf("%d of %d connections follow another hint than %s", others, connections, param.FormatBytes(hint))
-		return out
-	case found:
-		out.When = plan.Follows
+	case len(mine) > 0:
+		out.Transport, out.When, out.Detail = true, plan.Follows, differences(w, mine)
+		if out.Detail != "" {
+			out.When = plan.SwitchNow // unless the plan leaves it alone
+		}
 		return out
 	case p.Err != "":
 		return out
@@ -170,4 +183,55 @@ func planProcess(p audit.Process, w *spec.Workload, r *audit.Report, transports 
 		}
 	}
 	return out
+}
+
+// differences says what the transports of a process follow other than the workload
+// wants: those connections that an order is about, and connections to come.
+func differences(w *spec.Workload, transports []control.Process) string {
+	hint := *hintOf(w)
+	dual := hint > 0 && textOf(w, param.Hint, param.HintLanes) == control.LanesDual
+	ordered := orderedOf(w)
+	size := param.FormatBytes(hint)
+	connections, hints, lanes, orders := 0, 0, 0, 0
+	var out []string
+	for _, t := range transports {
+		for _, c := range t.Conns {
+			if c.Fixed {
+				continue
+			}
+			connections++
+			if c.Hint == nil || *c.Hint != hint {
+				hints++
+			}
+			if c.Dual != dual {
+				lanes++
+			}
+			if c.Ordered != ordered {
+				orders++
+			}
+		}
+		if t.Hint.Size != nil && *t.Hint.Size == hint {
+			continue
+		}
+		next := "none"
+		if t.Hint.Size != nil {
+			next = param.FormatBytes(*t.Hint.Size)
+		}
+		if note := fmt.Sprintf("its next connections follow %s (%s)", next, t.Hint.Origin); !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
+	for _, d := range []struct {
+		count int
+		what  string
+	}{
+		{orders, map[bool]string{true: "are not ordered", false: "are ordered"}[ordered]},
+		{lanes, map[bool]string{true: "have a single lane, not dual", false: "have dual lanes, not a single one"}[dual]},
+		{hints, "follow another hint than " + size},
+	} {
+		if d.count > 0 {
+			out = slices.Insert(out, 0, fmt.Sprintf("%d of %d connections %s", d.count, connections, d.what))
+		}
+	}
+	return strings.Join(out, "; ")
 }

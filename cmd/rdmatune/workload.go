@@ -148,6 +148,21 @@ func textOf(w *spec.Workload, kind param.Kind, id param.ID) string {
 	return ""
 }
 
+// orderedOf says whether the messages of a workload arrive in order, which they do where
+// its hint does not say otherwise.
+func orderedOf(w *spec.Workload) bool {
+	for _, want := range w.Wants {
+		for _, t := range want.Targets {
+			for _, s := range t.Settings {
+				if b, ok := s.Value.AsBool(); ok && want.Kind == param.Hint && s.ID == param.HintOrdered {
+					return b
+				}
+			}
+		}
+	}
+	return true
+}
+
 // processesOf returns the processes of a workload, and what could not be examined.
 func (s *session) processesOf(ctx context.Context, w *spec.Workload) (pids []int, hidden string, err error) {
 	driver := pinning.New(s.node, s.named)
