@@ -103,7 +103,8 @@ func call(ctx context.Context, c net.Conn, method, path string, body any, into i
 		return err
 	}
 	defer resp.Body.Close()
-	dec := json.NewDecoder(io.LimitReader(resp.Body, maxReply))
+	limit := &io.LimitedReader{R: resp.Body, N: maxReply + 1}
+	dec := json.NewDecoder(limit)
 	if resp.StatusCode != http.StatusOK {
 		var p problem
 		if err := dec.Decode(&p); err != nil {
@@ -115,7 +116,10 @@ func call(ctx context.Context, c net.Conn, method, path string, body any, into i
 		}
 		return err
 	}
-	if err := cmp.Or(dec.Decode(into), ctx.Err()); err != nil {
+	switch err := cmp.Or(dec.Decode(into), ctx.Err()); {
+	case limit.N <= 0:
+		return fmt.Errorf("answer: more than %d MiB", maxReply>>20)
+	case err != nil:
 		return fmt.Errorf("answer: %w", err)
 	}
 	return into.check()

@@ -69,7 +69,7 @@ func TestHostileLists(t *testing.T) {
 		"lanes":           {`{"version":1,"conns":[{"lanes":` + many("{}", 300_000) + `}]}`, "more than 16 lanes"},
 		"bins":            {`{"version":1,"conns":[{"sent":{"sizes":` + many("{}", 300_000) + `}}]}`, "more than 256 bins"},
 		"notices":         {`{"version":1,"hint":{"notices":` + many(`""`, 300_000) + `}}`, "more than 64 texts"},
-		"bytes":           {`{"version":1,"workload":"` + strings.Repeat("x", maxReply) + `"}`, "unexpected EOF"},
+		"bytes":           {`{"version":1,"workload":"` + strings.Repeat("x", maxReply) + `"}`, "more than 16 MiB"},
 		"no list":         {`{"version":1,"conns":{}}`, "not a list"},
 		"many wrong ones": {`{"version":1,"conns":[` + strings.Join(ids, ",") + `]}`, "connection 0: peer: unprintable character U+009B"},
 	} {
