@@ -19,7 +19,7 @@ var allowed = map[string][]string{
 	"internal/cpulist":           {},
 	"internal/sysfs":             {},
 	"internal/ethnl":             {},
-	"internal/rdmanl":            {},
+	"internal/rdmanl":            {"internal/printable"},
 	"internal/procs":             {"param", "internal/sysfs", "internal/cpulist"},
 	"internal/gpu":               {"internal/pci"},
 	"internal/printable":         {},

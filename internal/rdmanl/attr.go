@@ -8,6 +8,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // native is the byte order of netlink: the machine's own.
@@ -98,16 +100,7 @@ func (a attrs) text(typ uint16) string {
 	if end := bytes.IndexByte(v, 0); end >= 0 {
 		v = v[:end]
 	}
-	return printable(v[:min(len(v), maxText)])
-}
-
-func printable(b []byte) string {
-	return string(bytes.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, bytes.ToValidUTF8(b, []byte("?"))))
+	return printable.Line(string(v[:min(len(v), maxText)]))
 }
 
 // address returns the socket address of an attribute (struct sockaddr_in or

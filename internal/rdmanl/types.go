@@ -1,6 +1,10 @@
 package rdmanl
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/rdmatune/rdmatune/internal/printable"
+)
 
 // A Device is one RDMA device that the reader's network namespace shows.
 type Device struct {
@@ -116,7 +120,7 @@ type Table struct {
 func (t *Table) Sanitize() {
 	fix := func(texts ...*string) {
 		for _, s := range texts {
-			*s = printable([]byte((*s)[:min(len(*s), maxReason)]))
+			*s = printable.Line((*s)[:min(len(*s), maxReason)])
 		}
 	}
 	for i := range t.Devices {

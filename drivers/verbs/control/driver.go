@@ -49,12 +49,14 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	}
 	var out []param.Target
 	var silent []string
+	quiet := map[int]bool{} // one silent transport of a process leaves it as a whole unknown
 	for i := range ps {
 		p := &ps[i]
 		if p.Err != "" {
 			if silent = append(silent, p.Err); p.PID != 0 {
 				silent[len(silent)-1] = fmt.Sprintf("%d (%s): %s", p.PID, p.Comm, p.Err)
 			}
+			quiet[p.PID] = quiet[p.PID] || !p.left
 			continue
 		}
 		ok, err := d.belongs(p, s)
@@ -65,6 +67,10 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 			out = append(out, t)
 		}
 	}
+	out = slices.DeleteFunc(out, func(t param.Target) bool {
+		pid, err := strconv.Atoi(t.Name)
+		return err == nil && quiet[pid]
+	})
 	out = append(out, param.Target{Kind: param.Hint, Name: publishedPrefix + s.Workload})
 	slices.SortFunc(out, func(a, b param.Target) int { return strings.Compare(a.Name, b.Name) })
 	if len(silent) > 0 {

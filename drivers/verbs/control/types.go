@@ -199,6 +199,7 @@ type Lane struct {
 	RecvWR     int    `json:"recv_wr"`
 	MaxInline  int    `json:"max_inline"`
 	Moderated  bool   `json:"moderated"` // the device delays completion events
+	Vector     int    `json:"vector"`    // the device's completion vector, an interrupt
 	Segment    int    `json:"segment"`   // bytes of a send segment, header included
 	Credits    int    `json:"credits"`   // receive buffers that the peer granted
 	Messages   uint32 `json:"messages"`  // sent on it since it was made, wrapping

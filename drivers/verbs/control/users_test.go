@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -8,12 +9,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/printable"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // answerWith serves a socket of this process that answers every request with body, and
@@ -50,6 +54,18 @@ func TestLongReason(t *testing.T) {
 	ps, err := List(t.Context(), runDir)
 	if err != nil || len(ps) != 1 || ps[0].Err == "" || len(ps[0].Err) > maxError+3 || ps[0].Err != printable.Line(ps[0].Err) {
 		t.Errorf("%+v, %v", ps, err)
+	}
+}
+
+// TestHalfSilent: a process of which one transport does not answer is said, and no
+// target that could not be read.
+func TestHalfSilent(t *testing.T) {
+	runDir := t.TempDir()
+	answerWith(t, runDir, "nonsense")
+	serve(t, runDir, &fake{p: Process{Workload: "w"}})
+	ts, err := NewDriver(runDir, nil).Discover(t.Context(), param.Scope{Workload: "w"})
+	if !errors.Is(err, drivers.ErrIncomplete) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) || len(ts) != 1 || ts[0].Name != "published/w" {
+		t.Errorf("%+v, %v", ts, err)
 	}
 }
 
