@@ -2,7 +2,9 @@ package live
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/node"
@@ -22,8 +24,13 @@ func (l *looker) chain(p *Process, u *Use) *Chain {
 		c.Verdict = "not checked: the device's interrupts are not known"
 		return c
 	}
+	c.Vectors = p.vectors(u.Device)
+	vectors := dev.IRQs
+	if own := ofVectors(dev.IRQs, c.Vectors); len(own) > 0 {
+		vectors, c.Exact = own, true
+	}
 	irqs, unknown := cpulist.New(), 0
-	for _, v := range dev.IRQs {
+	for _, v := range vectors {
 		if v.Affinity == nil {
 			unknown++
 			continue
@@ -32,7 +39,7 @@ func (l *looker) chain(p *Process, u *Use) *Chain {
 			irqs = irqs.Union(set)
 		}
 	}
-	c.Interrupts, c.InterruptCPUs = len(dev.IRQs), cpulist.Format(irqs)
+	c.Interrupts, c.InterruptCPUs = len(vectors), cpulist.Format(irqs)
 	shared := threads.Intersection(irqs)
 	c.Shared = cpulist.Format(shared)
 	near := "nearness not known"
@@ -57,6 +64,49 @@ func (l *looker) chain(p *Process, u *Use) *Chain {
 	}
 	return c
 }
+
+// vectors are the completion vectors that p's transports tell of a device, nil when
+// they do not tell all.
+func (p *Process) vectors(device string) []int {
+	var out []int
+	for _, t := range p.Transports {
+		if t.Device != device {
+			continue
+		}
+		for _, c := range t.Conns {
+			for _, lane := range c.Lanes {
+				if !slices.Contains(out, lane.Vector) {
+					out = append(out, lane.Vector)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ofVectors are the interrupts of completion vectors, as far as their handlers' names
+// tell which these are ("mlx5_comp3@pci:..."); nil when one is not told.
+func ofVectors(irqs []node.IRQ, vectors []int) []node.IRQ {
+	var out []node.IRQ
+	for _, v := range vectors {
+		at := slices.IndexFunc(irqs, func(q node.IRQ) bool {
+			if q.Name == nil {
+				return false
+			}
+			m := completionName.FindStringSubmatch(*q.Name)
+			return m != nil && m[1] == strconv.Itoa(v)
+		})
+		if at < 0 {
+			return nil
+		}
+		out = append(out, irqs[at])
+	}
+	return out
+}
+
+// completionName is what drivers call the interrupt of a completion vector.
+var completionName = regexp.MustCompile(`^mlx[45]_comp([0-9]+)(?:@|$)`)
 
 func (l *looker) device(name string) *node.RDMA {
 	if l.facts == nil {

@@ -228,8 +228,12 @@ func (u *Use) write(b *strings.Builder) {
 		u.writeQueuePairs(b)
 	}
 	if c := u.Chain; c != nil {
+		vectors := notObservable
+		if len(c.Vectors) > 0 {
+			vectors = cpulist.Format(cpulist.New(c.Vectors...))
+		}
 		fmt.Fprintf(b, "    threads on CPU %s -> completion queues %s -> vectors %s -> %d interrupts on CPU %s: %s\n",
-			cmp.Or(c.ThreadCPUs, "(unknown)"), number(c.Queues), notObservable, c.Interrupts, cmp.Or(c.InterruptCPUs, "(none)"), c.Verdict)
+			cmp.Or(c.ThreadCPUs, "(unknown)"), number(c.Queues), vectors, c.Interrupts, cmp.Or(c.InterruptCPUs, "(none)"), c.Verdict)
 	}
 }
 

@@ -100,9 +100,11 @@ type QueuePair struct {
 type Chain struct {
 	ThreadCPUs string `json:"thread_cpus"`
 	Queues     *int   `json:"completion_queues"`
-	// Vectors is nil: no interface tells which completion vector a queue of another
-	// process has.
-	Vectors       []int  `json:"completion_vectors"`
+	// Vectors are the completion vectors that the process itself tells; nil when it does
+	// not: no interface tells them of another's queues.
+	Vectors []int `json:"completion_vectors"`
+	// Interrupts are those of the vectors where these are known and their interrupts can
+	// be told, else all of the device.
 	Interrupts    int    `json:"interrupts"`
 	InterruptCPUs string `json:"interrupt_cpus"`
 	// Shared are CPUs that may run a thread and take the device's interrupts.
@@ -110,6 +112,8 @@ type Chain struct {
 	// Near says whether all threads run on the CPUs near the device; nil when that is
 	// not known.
 	Near *bool `json:"near"`
+	// Exact says that Interrupts are those of the vectors.
+	Exact bool `json:"exact"`
 	// Verdict is the check in words.
 	Verdict string `json:"verdict"`
 }

@@ -73,9 +73,13 @@ func newEngine(dev verbs.Device) (*engine, error) {
 	return e, nil
 }
 
+// completionVector is the device's completion vector that all queues of an engine are
+// on: one goroutine waits for their events, so several would only wake several CPUs.
+const completionVector = 0
+
 // newCQ adds a completion queue. Caller holds mu, or is alone.
 func (e *engine) newCQ(size int, moderate bool) (*sharedCQ, error) {
-	cq, err := e.dev.NewCQ(min(size, e.dev.Attr().MaxCQE), e.ch, 0)
+	cq, err := e.dev.NewCQ(min(size, e.dev.Attr().MaxCQE), e.ch, completionVector)
 	if err != nil {
 		return nil, err
 	}

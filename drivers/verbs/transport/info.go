@@ -51,7 +51,7 @@ func (l *lane) describe(epoch uint32) control.Lane {
 	return control.Lane{
 		Epoch: epoch, QPN: l.qp.Num(), PeerQPN: l.peerQPN, Index: l.index,
 		Profile: l.prof.name, Completion: string(l.prof.completion),
-		SendWR: granted.SendWR, RecvWR: granted.RecvWR, MaxInline: granted.Inline, Moderated: l.cq.moderated,
+		SendWR: granted.SendWR, RecvWR: granted.RecvWR, MaxInline: granted.Inline, Moderated: l.cq.moderated, Vector: completionVector,
 		Segment: l.segment(), Credits: int(int32(l.limit - l.sentData)), Messages: l.sentData, Depth: l.outstanding(),
 		HighWater: l.highWater, FullEvents: l.full, Registered: int64(len(l.mem)),
 	}
