@@ -255,6 +255,10 @@ func (c *client) turn(a *arm, index, warmup, count int, until time.Time) error {
 			close(over)
 		}
 	}
+	seeds := make([]uint64, len(a.runs)) // drawn here: the connections draw at once
+	for i := range seeds {
+		seeds[i] = c.random.Uint64()
+	}
 	share := func(i int) int { return count*(i+1)/len(a.runs) - count*i/len(a.runs) }
 	err := each(a.runs, func(i int, r *run) error {
 		t := turn{index: index, warmup: warmup, count: share(i), until: until, done: done}
@@ -278,7 +282,7 @@ func (c *client) turn(a *arm, index, warmup, count int, until time.Time) error {
 				f.line.add(now.Sub(c.start), int64(n), took)
 			})
 		}
-		return c.latencies(a, r, t, &mu)
+		return c.latencies(a, r, t, seeds[i], &mu)
 	})
 	for _, f := range a.sizes {
 		f.line.close(time.Since(c.start))
@@ -294,10 +298,9 @@ func (c *client) turn(a *arm, index, warmup, count int, until time.Time) error {
 }
 
 // latencies runs one connection's turn of round trips.
-func (c *client) latencies(a *arm, r *run, t turn, mu *sync.Mutex) error {
+func (c *client) latencies(a *arm, r *run, t turn, seed uint64, mu *sync.Mutex) error {
 	if c.o.Mode == Mixed {
-		pick := c.picker()
-		t.draw = pick
+		t.draw = c.picker(seed)
 	}
 	single := len(a.runs) == 1
 	t.timed = func(index int, now time.Time, took time.Duration) {
@@ -314,14 +317,14 @@ func (c *client) latencies(a *arm, r *run, t turn, mu *sync.Mutex) error {
 }
 
 // picker draws sizes by their weights.
-func (c *client) picker() func() int {
+func (c *client) picker(seed uint64) func() int {
 	sums := make([]float64, len(c.o.Weights))
 	total := 0.0
 	for i, w := range c.o.Weights {
 		total += w
 		sums[i] = total
 	}
-	random := rand.New(rand.NewPCG(c.random.Uint64(), 2))
+	random := rand.New(rand.NewPCG(seed, 2))
 	return func() int {
 		x := random.Float64() * total
 		for i, s := range sums {

@@ -92,6 +92,20 @@ func TestMixed(t *testing.T) {
 	}
 }
 
+// TestMixedOnSeveralConnections draws on all of them at once.
+func TestMixedOnSeveralConnections(t *testing.T) {
+	var conns []Conn
+	for range 3 {
+		cl, sv := newPipe()
+		serve(t, sv)
+		conns = append(conns, cl)
+	}
+	rep, err := Run(t.Context(), []Arm{{Conns: conns}}, Options{Sizes: []int64{64, 512}, Weights: []float64{1, 1}, Mode: Mixed, Count: 300, Warmup: ptr(2)})
+	if err != nil || !rep.OK() || rep.Sizes[0].Latency.N()+rep.Sizes[1].Latency.N() != 300 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+}
+
 // TestRate checks that a stall is felt by the messages that it delayed, not only by
 // the one that was under way.
 func TestRate(t *testing.T) {

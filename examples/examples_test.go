@@ -119,7 +119,7 @@ func others(t *testing.T, n *node.Node, facts *node.Facts, r *spec.Resolved) []p
 	var out []plan.Live
 	for _, w := range r.Workloads {
 		l := plan.Live{Workload: w.Address}
-		for _, u := range doctor.Users(v, w.Device, nil) {
+		for _, u := range doctor.Users(v, w.Device) {
 			l.Others = append(l.Others, u.Name+": "+u.Processes)
 		}
 		out = append(out, l)
