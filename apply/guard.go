@@ -19,6 +19,8 @@ type Measurement struct {
 	Latency *measure.Histogram
 	// Bandwidth is in bytes per second, of a stream.
 	Bandwidth int64
+	// Simulated says that no hardware was measured.
+	Simulated bool
 	// Record is the same for the experiment.
 	Record []experiment.Size
 	Series []experiment.Series
@@ -85,6 +87,10 @@ func (a *run) judge(ctx context.Context, g plan.Guard) experiment.Guard {
 		v.Text = err.Error()
 	} else {
 		v.Verdict, v.Text = verdict(g, m)
+		if m.Simulated {
+			v.Text += ", simulated device"
+			a.Experiment.Simulated = true
+		}
 		a.Experiment.Sizes = append(a.Experiment.Sizes, m.Record...)
 		a.Experiment.Series = append(a.Experiment.Series, m.Series...)
 	}

@@ -148,6 +148,7 @@ func (o Objective) String() string {
 // A Result is the tries and the proposal.
 type Result struct {
 	Objective string `json:"objective"`
+	Simulated bool   `json:"simulated"` // no hardware was measured
 	Tries     []Try  `json:"tries"`
 	Best      int    `json:"best"` // index of the proposed try
 	Why       string `json:"why"`
@@ -172,7 +173,7 @@ var errSize = errors.New("the objective's size is not among those measured")
 // other. latency has one series for each candidate, in order; bandwidth likewise, and
 // is nil where it was not measured.
 func Judge(cs []Candidate, latency bench.Report, bandwidth *bench.Report, mix Mix, o Objective, floor int64) (Result, error) {
-	r := Result{Objective: o.String()}
+	r := Result{Objective: o.String(), Simulated: latency.Simulated}
 	each := len(mix.Sizes)
 	if len(cs) == 0 || len(latency.Sizes) != each*len(cs) || cs[0].Hint != 0 {
 		return r, errors.New("the run does not have what was asked of it")

@@ -126,7 +126,7 @@ func measurement(r bench.Report) (apply.Measurement, error) {
 		return apply.Measurement{}, err
 	}
 	return apply.Measurement{
-		Latency: s.Latency, Bandwidth: s.Bandwidth(), Record: []experiment.Size{record},
+		Latency: s.Latency, Bandwidth: s.Bandwidth(), Simulated: r.Simulated, Record: []experiment.Size{record},
 		Series: []experiment.Series{{Name: r.Series[0].Name, Hint: r.Series[0].Hint, Profile: r.Series[0].Profile}},
 	}, nil
 }
@@ -165,7 +165,7 @@ func (m *meter) live(ctx context.Context, g plan.Guard) (apply.Measurement, erro
 // liveRecord makes a record of what live connections did, and of what they had done
 // before the apply.
 func (m *meter) liveRecord(g plan.Guard, tier string, h *measure.Histogram) (apply.Measurement, error) {
-	out := apply.Measurement{Latency: h}
+	out := apply.Measurement{Latency: h, Simulated: simulated(m.s.node, m.facts, g.Device)}
 	add := func(name string, h *measure.Histogram) error {
 		encoded, err := h.Encode()
 		if err != nil || h.N() == 0 {

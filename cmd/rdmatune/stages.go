@@ -293,7 +293,11 @@ func (s *stages) report() {
 		return
 	}
 	for _, e := range s.into.Effects {
-		printf(os.Stdout, "Effect of the %s on %s: %s.\n", e.Step, e.Workload, e.Text)
+		label := ""
+		if s.into.Simulated {
+			label = " (simulated device)"
+		}
+		printf(os.Stdout, "Effect of the %s on %s%s: %s.\n", e.Step, e.Workload, label, e.Text)
 	}
 }
 

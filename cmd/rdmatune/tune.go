@@ -321,6 +321,9 @@ func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, l
 
 // writeTuning shows the tries and the proposal.
 func writeTuning(res tune.Result, id string) error {
+	if res.Simulated {
+		printf(os.Stdout, "Simulated device: this says nothing of a NIC.\n\n")
+	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	printf(w, "CANDIDATE\t%s\tBESIDE HINT 0\tBANDWIDTH\t\n", strings.ToUpper(res.Objective))
 	for i, t := range res.Tries {
