@@ -78,7 +78,7 @@ func checkBench(t *testing.T, path string) {
 		t.Errorf("bench.json: %v in %.300q", err, b)
 		return
 	}
-	if rep.Version != "1.0" || rep.Workload != "bench" || rep.Device != "rxe1" || rep.Kind != "round_trip" ||
+	if rep.Version != "1.1" || rep.Workload != "bench" || rep.Device != "rxe1" || rep.Kind != "round_trip" ||
 		!rep.Complete || rep.Unknown != 0 {
 		t.Errorf("bench.json: %+v", rep)
 	}
