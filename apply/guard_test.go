@@ -13,6 +13,7 @@ import (
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/measure"
 	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/state"
 )
 
 // guarded is tuned with a guard of these arguments.
@@ -158,5 +159,20 @@ func TestGuardsOfOthers(t *testing.T) {
 	}
 	if res, err := b.apply(t.Context(), "", nil); err != nil || res.ExitCode() != ExitDone || measured != 1 {
 		t.Errorf("destroy: %+v, %v, measured %d times", res, err, measured)
+	}
+}
+
+// TestRolledBackSpecLeavesTheNode checks that a spec of which nothing came into force
+// does not count as the one that tunes the node.
+func TestRolledBackSpecLeavesTheNode(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	b.meter = func(context.Context, plan.Guard) (Measurement, error) { return latencies(200, time.Second), nil }
+	res, err := b.apply(t.Context(), guarded("    peer = \"h:1\"\n    p99_max = \"1ms\""), nil)
+	if err != nil || res.ExitCode() != ExitRolledBack {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	doc, err := state.Load(b.node.StateDir())
+	if err != nil || doc.SpecRoot != "" {
+		t.Errorf("the node is tuned by %q, %v", doc.SpecRoot, err)
 	}
 }

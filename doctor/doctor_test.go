@@ -232,7 +232,7 @@ func TestProbe(t *testing.T) {
 	}
 	defer dev.Close()
 	n, err := probeInline(dev)
-	if err != nil || n < 16 || n > maxInline {
+	if err != nil || n < 16 || n > verbs.MaxProbedInline {
 		t.Errorf("inline of soft0: %d, %v", n, err)
 	}
 }

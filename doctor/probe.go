@@ -48,12 +48,8 @@ func (e *examiner) deviceFeatures() {
 	}
 }
 
-// maxInline bounds what is asked for; no known device grants more than 1 KiB.
-const maxInline = 4096
-
-// probeInline finds the largest inline send that a reliable connection is granted. No
-// attribute tells it, so queue pairs are made and destroyed, halving the range.
-func probeInline(dev verbs.Device) (best int, err error) {
+// probeInline finds the largest inline send that a device grants.
+func probeInline(dev verbs.Device) (inline int, err error) {
 	pd, err := dev.AllocPD()
 	if err != nil {
 		return 0, err
@@ -64,24 +60,5 @@ func probeInline(dev verbs.Device) (best int, err error) {
 		return 0, err
 	}
 	defer cq.Close()
-	grant := func(n int) (int, error) {
-		qp, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{SendWR: 1, RecvWR: 1, Inline: n}})
-		if err != nil {
-			return 0, err
-		}
-		return qp.Cap().Inline, qp.Close()
-	}
-	if best, err = grant(0); err != nil {
-		return 0, err
-	}
-	for low, high := best+1, maxInline; low <= high; {
-		n := low + (high-low)/2
-		if got, err := grant(n); err == nil {
-			best = max(best, got, n)
-			low = best + 1
-		} else {
-			high = n - 1
-		}
-	}
-	return best, nil
+	return verbs.ProbeInline(pd, cq)
 }

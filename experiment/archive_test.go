@@ -206,3 +206,12 @@ func TestFilter(t *testing.T) {
 		}
 	}
 }
+
+// TestCell keeps texts from being formulas.
+func TestCell(t *testing.T) {
+	for text, want := range map[string]string{"": "", "a=b": "a=b", "=1+1": "'=1+1", "@x": "'@x", "-1": "'-1", "12": "12", "\tx": "'\tx"} {
+		if got := cell(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rdmatune/rdmatune/bench/ring"
 	"github.com/rdmatune/rdmatune/experiment"
-	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
 )
@@ -304,6 +303,3 @@ func newBenchRank(o *options) *cobra.Command {
 		},
 	}
 }
-
-// isLocal reports whether devices of a node are real ones.
-func isLocal(n *node.Node) bool { return n.Kind() == node.Local }

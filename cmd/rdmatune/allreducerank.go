@@ -31,7 +31,7 @@ func (o *options) rank(ctx context.Context, in *json.Decoder, out *json.Encoder)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	t, err := transport.Open(ctx, transport.Options{Device: j.Device, Soft: !isLocal(n), Mirror: true})
+	t, err := transport.Open(ctx, transport.Options{Device: j.Device, Soft: n.Kind() != node.Local, Mirror: true})
 	if err != nil {
 		return nil, err
 	}

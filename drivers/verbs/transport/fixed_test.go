@@ -121,3 +121,13 @@ func TestDialFixedRefuses(t *testing.T) {
 		t.Error("settings to mirror came with a proposal")
 	}
 }
+
+// A peer's reason is shown to people: one that a terminal would act on is refused.
+func TestReasonsAreText(t *testing.T) {
+	for reason, ok := range map[string]bool{"busy": true, "": true, "\x1b[31m": false, "two\nlines": false, "\u202e": false} {
+		m := controlMsg{Type: msgRefuse, Reason: reason}
+		if err := m.check(); (err == nil) != ok {
+			t.Errorf("%q: %v", reason, err)
+		}
+	}
+}

@@ -14,37 +14,9 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
 
-// probeInline finds the largest inline send of one segment that the device grants a
-// reliable connected queue pair, by bisection: no attribute says it.
-func probeInline(pd verbs.PD, cq verbs.CQ) (int, error) {
-	try := func(n int) (int, error) {
-		qp, err := pd.CreateQP(verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{SendWR: 1, RecvWR: 1, Inline: n}})
-		if err != nil {
-			return 0, err
-		}
-		return qp.Cap().Inline, qp.Close()
-	}
-	best, err := try(0)
-	if err != nil {
-		return 0, fmt.Errorf("probe inline size: %w", err)
-	}
-	for lo, hi := best+1, maxProbedInline; lo <= hi; {
-		mid := (lo + hi) / 2
-		got, err := try(mid)
-		if err != nil {
-			hi = mid - 1
-			continue
-		}
-		best = max(best, got)
-		lo = max(mid, got) + 1
-	}
-	return best, nil
-}
-
 const (
-	maxProbedInline = 4 * lowLatencyCap // bytes
-	maxDeviceFile   = 4 << 10
-	deviceVersion   = 1
+	maxDeviceFile = 4 << 10
+	deviceVersion = 1
 )
 
 // A deviceFile is what was found out about a device, as it is kept in a file. It
@@ -75,7 +47,7 @@ func inlineLimit(dir string, dev verbs.Device, pd verbs.PD, cq verbs.CQ) (limit 
 	a := dev.Attr()
 	// A device that cannot be told from another of its kind is probed.
 	if dir == "" || a.NodeGUID == 0 {
-		limit, err = probeInline(pd, cq)
+		limit, err = verbs.ProbeInline(pd, cq)
 		return limit, nil, err
 	}
 	path := filepath.Join(dir, fmt.Sprintf("%016x.json", a.NodeGUID))
@@ -83,7 +55,7 @@ func inlineLimit(dir string, dev verbs.Device, pd verbs.PD, cq verbs.CQ) (limit 
 	if rerr == nil && f == identify(a, f.Inline) {
 		return f.Inline, nil, nil
 	}
-	if limit, err = probeInline(pd, cq); err != nil {
+	if limit, err = verbs.ProbeInline(pd, cq); err != nil {
 		return 0, nil, err
 	}
 	return limit, writeDevice(path, identify(a, limit)), nil
@@ -124,7 +96,7 @@ func parseDevice(b []byte) (deviceFile, error) {
 	if err := json.Unmarshal(b, &d); err != nil {
 		return deviceFile{}, err
 	}
-	if d.Version != deviceVersion || d.Inline < 0 || d.Inline > maxProbedInline {
+	if d.Version != deviceVersion || d.Inline < 0 || d.Inline > verbs.MaxProbedInline {
 		return deviceFile{}, fmt.Errorf("version %d, inline %d", d.Version, d.Inline)
 	}
 	return d, nil
