@@ -51,6 +51,9 @@ func (a *run) undoHints(ctx context.Context, workload string, hints []*target) {
 	slices.Reverse(hints)
 	for _, t := range hints {
 		t.order.Generation, t.order.Force = back.Counter, true
+		if ms, ok := t.order.Wanted(param.DrainTimeout).AsInt(); ok {
+			t.order.Drain = time.Duration(ms) * time.Millisecond
+		}
 		t.order.Want = oldSettings(t)
 		t.order.Release = t.order.Want == nil
 	}

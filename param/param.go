@@ -1,6 +1,9 @@
 package param
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // A Kind is a kind of tunable thing. Its text is the name of the spec's block.
 type Kind string
@@ -152,6 +155,9 @@ type Order struct {
 	Want []Setting
 	// Release takes back what the target had been told, all of it; Want is then empty.
 	Release bool
+	// Drain is how long a switch may drain at least, whatever Want says: the way back may
+	// take as long as the way there did. 0 is nothing.
+	Drain time.Duration
 }
 
 // Want returns the wanted value of id, Absent when there is none.

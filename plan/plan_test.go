@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
@@ -654,5 +655,21 @@ func TestLanesOfConnections(t *testing.T) {
 		if c.ID == param.HintLanes && c.Index == "1" {
 			t.Errorf("the lanes of an apply are changed: %+v", c)
 		}
+	}
+}
+
+// TestReleaseDrains: the way back may take as long as the way there did.
+func TestReleaseDrains(t *testing.T) {
+	published := param.Target{Kind: param.Hint, Name: "published/a"}
+	transport := hintFound("20", param.Int(8), param.Int(8))
+	in := input(document(
+		entry(published, param.DrainTimeout, "", param.Absent(), param.Int(60_000), "a"),
+		entry(transport.Target, param.HintSize, "", param.Absent(), param.Int(8), "a"),
+	))
+	in.Remembered = []param.Observed{transport}
+	p := Make(in)
+	o := p.Orders[transport.Target.Key()]
+	if !o.Release || o.Drain != time.Minute {
+		t.Errorf("order %+v, want a release with one minute to drain; changes %v", o, p.Changes)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/state"
@@ -138,7 +139,14 @@ func (m *maker) release(workload string, t param.Target) {
 		g = state.Generation{Counter: g.Counter + 1}
 		m.plan.Generations[workload] = g
 	}
-	m.plan.Orders[t] = param.Order{Workload: workload, Generation: g.Counter, Release: true}
+	o := param.Order{Workload: workload, Generation: g.Counter, Release: true}
+	published := param.Target{Kind: param.Hint, Name: publishedPrefix + workload}
+	if e := m.in.State.Find(m.in.BootID, state.Key{Target: published, ID: param.DrainTimeout}); e != nil {
+		if ms, ok := e.Written.AsInt(); ok {
+			o.Drain = time.Duration(ms) * time.Millisecond
+		}
+	}
+	m.plan.Orders[t] = o
 }
 
 func attr(id param.ID) string {

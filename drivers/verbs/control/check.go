@@ -88,6 +88,11 @@ func (o *Order) check() error {
 	if err := first(text("order id", o.ID), text("workload", o.Workload)); err != nil {
 		return err
 	}
+	if o.DrainTimeoutMS != 0 {
+		if err := inBounds(param.DrainTimeout, &o.DrainTimeoutMS); err != nil {
+			return err
+		}
+	}
 	if o.Settings != nil {
 		return o.Settings.Check()
 	}

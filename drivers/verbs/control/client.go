@@ -19,7 +19,7 @@ import (
 
 const (
 	maxReply = 16 << 20        // bytes of one answer
-	readTime = 2 * time.Second // for one process to describe itself
+	readTime = 5 * time.Second // for one process to describe itself, also on a starved machine
 	maxError = 256             // bytes of what is said of a process that does not
 )
 

@@ -264,11 +264,12 @@ func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []pa
 			return out, fmt.Errorf("process %d: %s", p.PID, p.Err)
 		}
 		ord := Order{ID: o.ID, Generation: o.Generation, Workload: o.Workload, Force: o.Force, Open: open,
-			Settings: p.Order.settings().with(o.Want, cs)}
+			DrainTimeoutMS: o.Drain.Milliseconds(),
+			Settings:       p.Order.settings().with(o.Want, cs)}
 		if o.Release {
 			ord.Settings = nil
 		}
-		octx, cancel := context.WithTimeout(ctx, patience(ord.Settings))
+		octx, cancel := context.WithTimeout(ctx, patience(ord))
 		res, err := send(octx, d.runDir, p, ord)
 		cancel()
 		if err != nil {
@@ -281,11 +282,12 @@ func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []pa
 
 // patience bounds the wait for a process whose connections switch: each phase of a
 // switch has one drain timeout.
-func patience(s *Settings) time.Duration {
+func patience(o Order) time.Duration {
 	drain := 2 * time.Second
-	if s != nil && s.DrainTimeoutMS != nil {
+	if s := o.Settings; s != nil && s.DrainTimeoutMS != nil {
 		drain = time.Duration(*s.DrainTimeoutMS) * time.Millisecond
 	}
+	drain = max(drain, time.Duration(o.DrainTimeoutMS)*time.Millisecond)
 	return 6*drain + 10*time.Second
 }
 

@@ -113,6 +113,9 @@ type Order struct {
 	// Open also switches every connection below Generation; without it only what
 	// this and later connections shall have is set.
 	Open bool `json:"open,omitempty"`
+	// DrainTimeoutMS is how long switches may drain at least, whatever the settings say:
+	// the way back may take as long as the way there did. 0 is nothing.
+	DrainTimeoutMS int64 `json:"drain_timeout_ms,omitempty"` // milliseconds
 }
 
 // A Result is the answer to an order.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
@@ -124,5 +125,31 @@ func TestReleaseWithoutConnections(t *testing.T) {
 	res, err := tr.Order(t.Context(), control.Order{ID: "b", Generation: 2, Workload: "w", Open: true})
 	if err != nil || res.Process.Settings != nil || res.Process.Hint.Level != control.LevelNone {
 		t.Errorf("after the release: %+v, hint %+v, %v", res.Process.Settings, res.Process.Hint, err)
+	}
+}
+
+// TestOrderDrain: an order's own drain time holds where the settings have none or less,
+// and goes with the order.
+func TestOrderDrain(t *testing.T) {
+	tr := openSoft(t, Options{Workload: "w", RunDir: t.TempDir()}, soft.Provider{})
+	for i, test := range []struct {
+		order    int64
+		settings *control.Settings
+		want     time.Duration
+	}{
+		{0, nil, defaultDrainTimeout},
+		{60_000, nil, time.Minute},
+		{60_000, &control.Settings{DrainTimeoutMS: bytesPtr(5)}, time.Minute},
+		{60_000, &control.Settings{DrainTimeoutMS: bytesPtr(90_000)}, 90 * time.Second},
+		{0, &control.Settings{DrainTimeoutMS: bytesPtr(5)}, 5 * time.Millisecond},
+		{0, nil, defaultDrainTimeout},
+	} {
+		o := control.Order{ID: "t", Generation: uint64(i + 1), Workload: "w", Settings: test.settings, DrainTimeoutMS: test.order}
+		if _, err := tr.Order(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := tr.follow().drainTimeout; got != test.want {
+			t.Errorf("order %d: drain timeout %v, want %v", i, got, test.want)
+		}
 	}
 }

@@ -58,11 +58,12 @@ func (t *Transport) follow() follow {
 	if t.order != nil {
 		f.generation = t.order.Generation
 	}
-	s := t.settings()
-	if s == nil {
-		return f
+	if s := t.settings(); s != nil {
+		f.apply(s)
 	}
-	f.apply(s)
+	if t.order != nil {
+		f.drainTimeout = max(f.drainTimeout, time.Duration(t.order.DrainTimeoutMS)*time.Millisecond)
+	}
 	return f
 }
 

@@ -6,6 +6,14 @@
 set -u
 failed=0
 log() { echo "e2e: $*"; }
+# run runs a command whose exit code must be WANT; if it is not, what it printed is shown.
+run() { # NAME WANT COMMAND...
+	name=$1 want=$2; shift 2
+	"$@" > "$OUT/$name.log" 2>&1
+	code=$?
+	check "$name: exit code" "$want" $code
+	[ $code = "$want" ] || cat "$OUT/$name.log"
+}
 check() { # NAME WANT GOT
 	if [ "$2" = "$3" ]; then log "ok: $1: $3"; else log "FAILED: $1: want '$2', got '$3'"; failed=1; fi
 }
@@ -65,10 +73,10 @@ start=$(sent)
 moving() { [ "$(sent)" -gt $((start + 500)) ]; }
 until_true "traffic on the wire" moving
 
-rdmatune validate e2e.hcl > "$OUT/validate.log" 2>&1; check "validate's exit code" 0 $?
-rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan.log" 2>&1; check "plan's exit code" 2 $?
+run validate 0 rdmatune validate e2e.hcl
+run plan 2 rdmatune plan -detailed-exitcode e2e.hcl
 check "plan changes nothing" "$before_limits / $before_masks / $before_usecs" "$(limits) / $(masks) / $(usecs)"
-rdmatune apply e2e.hcl --auto-approve > "$OUT/apply.log" 2>&1; check "apply's exit code" 0 $?
+run apply 0 rdmatune apply e2e.hcl --auto-approve
 mark 241
 
 check "both processes' threads" "0,2 / 0,2" "$(threads $server) / $(threads $client)"
@@ -83,7 +91,7 @@ check "the client's queue pair was replaced ($before_qpns -> $after_qpns)" 0 $?
 [ -n "$after_server_qpns" ] && [ "$after_server_qpns" != "$before_server_qpns" ]
 check "the server's queue pair was replaced ($before_server_qpns -> $after_server_qpns)" 0 $?
 
-rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan2.log" 2>&1; check "second plan's exit code" 0 $?
+run plan2 0 rdmatune plan -detailed-exitcode e2e.hcl
 grep -q 'No changes\.' "$OUT/plan2.log"; check "second plan says so" 0 $?
 
 mark 242
@@ -91,12 +99,12 @@ mark 242
 # Somebody else's hand: only drift, which apply heals without touching the connection.
 ethtool -C eth1 rx-usecs 100
 echo 2 > /proc/irq/${irqs%%[!0-9]*}/smp_affinity_list
-rdmatune plan -detailed-exitcode e2e.hcl > "$OUT/plan3.log" 2>&1; check "a drifted node's plan's exit code" 3 $?
-rdmatune apply e2e.hcl --auto-approve > "$OUT/apply2.log" 2>&1; check "second apply's exit code" 0 $?
+run plan3 3 rdmatune plan -detailed-exitcode e2e.hcl
+run apply2 0 rdmatune apply e2e.hcl --auto-approve
 check "healed" "3 3 3 / 0" "$(masks) / $(usecs)"
 check "queue pairs stayed" "$after_qpns / $after_server_qpns" "$(qpns rxe1) / $(qpns rxe0)"
 
-rdmatune destroy --auto-approve > "$OUT/destroy.log" 2>&1; check "destroy's exit code" 0 $?
+run destroy 0 rdmatune destroy --auto-approve
 check "cpufreq again" "$before_limits" "$(limits)"
 check "idle states again" 0 "$(idle)"
 check "interrupts again" "$before_masks" "$(masks)"
@@ -109,7 +117,7 @@ check "both processes' threads again" "$before_threads" "$(threads $server) / $(
 kill -INT $client; wait $client; check "the client's exit code" 0 $?
 kill -INT $server; wait $server; check "the server's exit code" 0 $?
 check "queue pairs left" "" "$(rdma res show qp | grep 'type RC')"
-rdmatune experiments list > "$OUT/experiments.log" 2>&1; check "experiments' exit code" 0 $?
+run experiments 0 rdmatune experiments list
 check "experiments, newest first" "destroy done, apply done, apply done, bench interrupted" \
 	"$(awk 'NR > 1 { printf "%s%s %s", sep, $4, $6; sep = ", " }' "$OUT/experiments.log")"
 exit $failed
