@@ -4,8 +4,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Version is the language and tool version that required_version is held against.
-const Version = "0.1.0"
+// Version is the language and tool version that required_version is held against. The
+// linker sets it for a build of another one (-X); nothing else may.
+var Version = "0.1.0"
 
 // An attribute of the language. value turns the evaluated expression into what
 // the rest of the package works with and says what is wrong with it.
