@@ -15,8 +15,9 @@ import (
 
 // commandLine is the kernel's. Without tsc=reliable the guest falls back to a clock
 // ten times slower to read; without mitigations=off page-table isolation, which no
-// emulated CPU needs, triples the cost of each system call.
-const commandLine = "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off"
+// emulated CPU needs, triples the cost of each system call; without no_timer_check it
+// panics where a loaded host lets its timer tick too late.
+const commandLine = "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off no_timer_check"
 
 // boot runs QEMU until the guest powers off. It is killed when the script has not
 // started within bootLimit, after limit, when ctx ends, or with this process.
@@ -28,7 +29,8 @@ func (m machine) boot(ctx context.Context, c *console, bootLimit, limit time.Dur
 	defer whole.Stop()
 	start := time.AfterFunc(bootLimit, func() { cancel(fmt.Errorf("%w after %v", errNotUp, bootLimit)) })
 	defer start.Stop()
-	c.onReady = func() { start.Stop() }
+	up := false
+	c.onReady = func() { up = true; start.Stop() }
 
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", m.args()...)
 	cmd.Stdout, cmd.Stderr = c, c
@@ -48,6 +50,8 @@ func (m machine) boot(ctx context.Context, c *console, bootLimit, limit time.Dur
 		return fmt.Errorf("qemu: %w", err)
 	case err != nil:
 		return fmt.Errorf("qemu ended early: %w", err)
+	case !up:
+		return fmt.Errorf("%w: it went off before its script began", errNotUp)
 	}
 	return nil
 }

@@ -50,11 +50,11 @@ type Config struct {
 	Boot, Timeout time.Duration
 }
 
-// Default bounds. A boot takes 6 s on an idle core; a busy CI machine is given ten
-// times that.
+// Default bounds. A boot takes 6 s on an idle core and the longest script a minute; a
+// busy CI machine is given twenty times that.
 const (
-	DefaultBoot    = time.Minute
-	DefaultTimeout = 10 * time.Minute
+	DefaultBoot    = 2 * time.Minute
+	DefaultTimeout = 20 * time.Minute
 )
 
 // bootTries is how often a machine is started that does not come up within
