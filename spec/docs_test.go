@@ -29,6 +29,7 @@ func TestReference(t *testing.T) {
 	}
 	var b bytes.Buffer
 	describeBlock(t, &b, settingsBlock, "")
+	describeBlock(t, &b, reconcileBlock, "")
 	describeBlock(t, &b, workloadBlock, "")
 	if *update {
 		doc = region.ReplaceAll(doc, slices.Concat([]byte("$1"), bytes.ReplaceAll(b.Bytes(), []byte("$"), []byte("$$")), []byte("$3")))

@@ -77,6 +77,11 @@ func (s *Spec) evaluate(f *node.Facts) ([]*instance, hcl.Diagnostics) {
 			all = append(all, in)
 		}
 	}
+	if w := s.reconcile; w != nil {
+		in := e.instances(w)[0]
+		e.body(in, "", w.body)
+		all = append(all, in)
+	}
 	return all, e.diags
 }
 

@@ -38,6 +38,7 @@ type Spec struct {
 	variables map[string]cty.Value
 	locals    map[string]*hcl.Attribute
 	workloads []*workload
+	reconcile *workload // the reconcile block, nil without one
 }
 
 // A workload is one workload block, before for_each.
@@ -233,7 +234,7 @@ func (d *decoder) root(bodies []hcl.Body) {
 	d.variables = map[string]*variable{}
 	schema := &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 		{Type: "rdmatune"}, {Type: "variable", LabelNames: []string{"name"}},
-		{Type: "locals"}, {Type: "workload", LabelNames: []string{"name"}},
+		{Type: "locals"}, {Type: "reconcile"}, {Type: "workload", LabelNames: []string{"name"}},
 	}}
 	seen := map[string]hcl.Range{}
 	for _, b := range bodies {
@@ -257,6 +258,13 @@ func (d *decoder) root(bodies []hcl.Body) {
 					}
 					d.spec.locals[name] = attrs[name]
 				}
+			case "reconcile":
+				if first := d.spec.reconcile; first != nil {
+					d.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Duplicate block",
+						Detail: fmt.Sprintf("A spec has at most one reconcile block; the first is at %s.", Place(first.rng)), Subject: blk.DefRange.Ptr()})
+					continue
+				}
+				d.spec.reconcile = &workload{name: "reconcile", rng: blk.DefRange, body: d.body(reconcileBlock, blk.Body, blk.DefRange)}
 			case "workload":
 				if d.unique(seen, "workload", blk) {
 					d.workload(blk)

@@ -19,12 +19,16 @@ import (
 // that says so.
 func (s *Spec) Resolve(f *node.Facts) (*Resolved, hcl.Diagnostics) {
 	instances, diags := s.evaluate(f)
-	out := &Resolved{Root: s.Root, Digest: s.Digest}
+	out := &Resolved{Root: s.Root, Digest: s.Digest, Reconcile: DefaultReconcile}
 	if diags.HasErrors() {
 		return out, diags
 	}
 	r := &resolver{facts: f, claims: map[claimKey]claim{}, conflicts: map[[2]hcl.Range]bool{}}
 	for _, in := range instances {
+		if in.workload == s.reconcile {
+			out.Reconcile = readReconcile(in)
+			continue
+		}
 		out.Workloads = append(out.Workloads, r.workload(in))
 	}
 	sort.Slice(out.Workloads, func(i, j int) bool { return out.Workloads[i].Address < out.Workloads[j].Address })

@@ -14,6 +14,7 @@ type Resolved struct {
 	Root      string // as in Spec
 	Digest    string
 	Workloads []Workload
+	Reconcile Reconcile
 }
 
 // A Workload is one workload after for_each, with everything evaluated.

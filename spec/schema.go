@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"time"
+
 	"github.com/hashicorp/hcl/v2"
 )
 
@@ -42,6 +44,18 @@ var settingsBlock = &block{
 	name: "rdmatune", doc: "Settings of the spec itself.",
 	attrs: []attribute{
 		{name: "required_version", value: textValue, typ: "version constraint", doc: "Versions of rdmatune that may read the spec, as in \">= 0.1.0\"."},
+	},
+}
+
+var reconcileBlock = &block{
+	name: "reconcile", doc: "How `rdmatune reconcile` keeps the node.",
+	attrs: []attribute{
+		{name: "sweep", value: durationWithin(time.Second, time.Hour), typ: "duration", def: "`\"30s\"`", doc: "Between two looks at what raises no event, from 1s to 1h."},
+		{name: "contested_after", value: countWithin(1, 1000), typ: "number", def: "5", doc: "How often others may rewrite a setting within `contested_window` before it is reported and left to them; what the kernel itself resets may be healed four times as often."},
+		{name: "contested_window", value: durationWithin(time.Second, 24*time.Hour), typ: "duration", def: "`\"10m\"`", doc: "From 1s to 24h."},
+		{name: "on_stop", value: oneOf("leave", "restore"), typ: "`\"leave\"`, `\"restore\"`", def: "`\"leave\"`", doc: "What a clean stop does to the tuning."},
+		{name: "link_bounce", value: oneOf("never", "allow"), typ: "`\"never\"`, `\"allow\"`", def: "`\"never\"`", doc: "Whether a change may take a link down for a moment. The link of the default route, and of whoever is logged in, is never taken down."},
+		{name: "irqbalance", value: oneOf("negotiate", "ignore"), typ: "`\"negotiate\"`, `\"ignore\"`", def: "`\"negotiate\"`", doc: "Whether irqbalance is asked, through its socket, to leave the managed interrupts alone."},
 	},
 }
 
