@@ -25,6 +25,8 @@ var allowed = map[string][]string{
 	"internal/printable":         {},
 	"internal/pci":               {},
 	"internal/fixture":           {},
+	"internal/irqbalance":        {"internal/procs"},
+	"internal/rivals":            {"internal/procs"},
 	"internal/cpupolicy":         {"internal/cpulist", "internal/sysfs"},
 	"internal/interrupts":        {"internal/cpulist", "internal/pci", "internal/sysfs"},
 	"node":                       {"param", "internal/..."},

@@ -1,0 +1,207 @@
+package irqbalance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/procs"
+)
+
+// ErrNone: no irqbalance answers on this machine. One may run that was built without a
+// socket, or in a network namespace of its own with an abstract one.
+var ErrNone = errors.New("no irqbalance with a socket runs")
+
+// A Client speaks to one irqbalance daemon.
+type Client struct {
+	address string // of its socket; an abstract one begins with @
+	pid     int    // 0: in another PID namespace
+	start   uint64 // when it started, in clock ticks since boot; 0 when not known
+	version Version
+	args    []string // its command line
+	trusted func(uid uint32) bool
+}
+
+// A place is where daemons are looked for.
+type place struct {
+	dirs     []string // with irqbalancePID.sock
+	abstract string   // the kernel's list of Unix sockets
+	proc     string
+	trusted  func(uid uint32) bool
+}
+
+// Find returns a client of the daemon that runs here, or ErrNone. runDir is the
+// machine's directory of run-time files, /run. What a socket is called says nothing: its
+// other end must be root's.
+func Find(ctx context.Context, runDir string) (*Client, error) {
+	return place{
+		dirs: []string{filepath.Join(runDir, "irqbalance"), runDir}, abstract: "/proc/net/unix", proc: "/proc",
+		trusted: func(uid uint32) bool { return uid == 0 },
+	}.find(ctx)
+}
+
+func (p place) find(ctx context.Context) (*Client, error) {
+	var failed []error
+	for _, address := range p.addresses() {
+		c := &Client{address: address, trusted: p.trusted}
+		err := c.greet(ctx, p.proc)
+		switch {
+		case err == nil:
+			return c, nil
+		case ctx.Err() != nil:
+			return nil, err
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT): // left by one that was killed
+		case errors.Is(err, errStranger): // anybody may take an abstract name
+		default:
+			failed = append(failed, err)
+		}
+	}
+	if len(failed) > 0 {
+		return nil, errors.Join(failed...)
+	}
+	return nil, ErrNone
+}
+
+// errStranger is a socket that is not root's.
+var errStranger = errors.New("it is not root's")
+
+// socketName is the name of the daemon's socket; the number is its process id in its own
+// PID namespace.
+var socketName = regexp.MustCompile(`^irqbalance[0-9]{1,10}\.sock$`)
+
+// fallback is the abstract name of a daemon that could not make its file: it binds an
+// address that is all zeros.
+var fallback = "@" + strings.Repeat("\x00", 107)
+
+// maxSockets bounds the sockets that are tried; the directories are root's.
+const maxSockets = 16
+
+// addresses returns the sockets that may be a daemon's.
+func (p place) addresses() []string {
+	var out []string
+	for _, dir := range p.dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // no daemon has made it
+		}
+		for _, e := range entries {
+			if e.Type() == os.ModeSocket && socketName.MatchString(e.Name()) {
+				out = append(out, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	if f, err := os.Open(p.abstract); err == nil {
+		out = append(out, abstractNames(f)...)
+		_ = f.Close() // it was only read
+	}
+	return out[:min(len(out), maxSockets)]
+}
+
+// abstractNames returns the daemons' abstract sockets out of the kernel's list
+// (/proc/net/unix), whose last column writes NUL as @.
+func abstractNames(r io.Reader) []string {
+	var out []string
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := lines.Text()
+		name := line[strings.LastIndexByte(line, ' ')+1:]
+		switch bare, ok := strings.CutPrefix(name, "@"); {
+		case !ok:
+		case socketName.MatchString(bare):
+			out = append(out, name)
+		case name == strings.Repeat("@", 108):
+			out = append(out, fallback)
+		}
+	}
+	return slices.Compact(out)
+}
+
+// greet finds out who is at the other end. The command means nothing to the daemon; a
+// connection without one would harm an old version.
+func (c *Client) greet(ctx context.Context, proc string) error {
+	conn, pid, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // no answer is on its way
+	c.pid = pid
+	if pid != 0 {
+		dir := filepath.Join(proc, strconv.Itoa(pid))
+		c.version = programVersion(filepath.Join(dir, "exe"))
+		c.args = strings.Split(strings.TrimRight(readSome(filepath.Join(dir, "cmdline")), "\x00"), "\x00")
+		c.start, _ = procs.ParseStart(readSome(filepath.Join(dir, "stat"))) // 0 of one that is gone: connect finds that out
+	}
+	return c.send(conn, "hello")
+}
+
+// readSome returns the first MiB of a file, "" when there is none.
+func readSome(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// busyWait is the pause before another try where the daemon's queue of connections is
+// full: it holds two.
+const busyWait = 50 * time.Millisecond
+
+// dial connects and checks the other end. The caller sends a command before it closes.
+func (c *Client) dial(ctx context.Context) (conn *net.UnixConn, pid int, err error) {
+	for {
+		any, err := new(net.Dialer).DialContext(ctx, "unix", c.address)
+		if errors.Is(err, unix.EAGAIN) {
+			select {
+			case <-ctx.Done():
+				return nil, 0, fmt.Errorf("irqbalance is busy: %w", ctx.Err())
+			case <-time.After(busyWait):
+				continue
+			}
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("irqbalance: %w", err)
+		}
+		conn = any.(*net.UnixConn) // what the network "unix" gives
+		break
+	}
+	peer, err := peerOf(conn)
+	if err == nil && !c.trusted(peer.Uid) {
+		err = fmt.Errorf("user %d: %w", peer.Uid, errStranger)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("socket %q: %w", c.address, err), conn.Close())
+	}
+	return conn, int(peer.Pid), nil
+}
+
+// peerOf returns who listens at the other end of conn.
+func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var peer *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return nil, err
+	}
+	return peer, asked
+}
