@@ -41,6 +41,14 @@ type Preparer interface {
 	Prepare(ctx context.Context, targets []param.Target, o param.Order) error
 }
 
+// A Filer is a driver whose settings are files, so that their writers can be seen and a
+// look at them costs one read each.
+type Filer interface {
+	// Files returns the files that hold t's settings, by parameter. The error wraps ErrGone
+	// for a target that is gone.
+	Files(t param.Target) (map[param.ID]string, error)
+}
+
 // Errors that drivers wrap. Match them with errors.Is.
 var (
 	// ErrUnavailable: this node has no such thing (no cpufreq, no such netdev, a

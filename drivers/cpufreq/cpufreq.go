@@ -99,6 +99,33 @@ func (d *Driver) policy(t param.Target) (cpupolicy.Policy, error) {
 	return p, err
 }
 
+var _ drivers.Filer = (*Driver)(nil)
+
+// Files implements drivers.Filer.
+func (d *Driver) Files(t param.Target) (map[param.ID]string, error) {
+	if !strings.HasPrefix(t.Name, "policy") {
+		k, err := d.findKnob(t.Name)
+		if errors.Is(err, drivers.ErrUnavailable) {
+			return nil, fmt.Errorf("%w: %w", drivers.ErrGone, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return map[param.ID]string{k.id: k.file}, nil
+	}
+	p, err := d.policy(t)
+	if err != nil {
+		return nil, err
+	}
+	out := map[param.ID]string{}
+	for id, name := range files {
+		if file := p.Dir + "/" + name; d.fs.Exists(file) {
+			out[id] = file
+		}
+	}
+	return out, nil
+}
+
 // Read implements drivers.Driver.
 func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
 	if !strings.HasPrefix(t.Name, "policy") {

@@ -25,6 +25,8 @@ type Subject struct {
 	// Want gives the value that a setting is to be changed to; ok is false for one that
 	// the suite is to leave alone. All values must differ from those on the machine.
 	Want func(param.Target, param.Setting) (param.Value, bool)
+	// Read reads a file of the machine; of a drivers.Filer it is needed.
+	Read func(path string) ([]byte, error)
 	// Inject makes the driver's writes fail as f says.
 	Inject func(f *sysfs.Faults)
 }
@@ -38,10 +40,49 @@ func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 		"restore":    testRestore,
 		"gone":       testGone,
 		"cancelled":  testCancelled,
+		"files":      testFiles,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
 	}
 	t.Run("every write fails in turn", func(t *testing.T) { testFailures(t, fresh) })
+}
+
+// testFiles holds a drivers.Filer to naming, for each setting that is changed, the file
+// that changes with it.
+func testFiles(t *testing.T, s Subject) {
+	filer, ok := s.Driver.(drivers.Filer)
+	if !ok {
+		return // its settings are no files
+	}
+	for _, target := range discover(t, s) {
+		files, err := filer.Files(target)
+		if err != nil {
+			t.Fatalf("Files %s: %v", target.Name, err)
+		}
+		cs := changes(t, s, target)
+		before := map[string]string{}
+		for _, path := range files {
+			b, err := s.Read(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before[path] = string(b)
+		}
+		mustApply(t, s, target, cs)
+		for _, c := range cs {
+			path, ok := files[c.ID]
+			if !ok {
+				t.Fatalf("%s: no file for %s", target.Name, c.ID)
+			}
+			if b, err := s.Read(path); err != nil || string(b) == before[path] {
+				t.Errorf("%s: %s did not change %s (%q, %v)", target.Name, c.ID, path, b, err)
+			}
+		}
+	}
+	gone := param.Target{Kind: s.Driver.Kind(), Name: discover(t, s)[0].Name, Incarnation: "another"}
+	if files, err := filer.Files(gone); err != nil && !errors.Is(err, drivers.ErrGone) {
+		t.Errorf("Files of another incarnation: %v, %v; want ErrGone or, where there are none, files", files, err)
+	}
 }
 
 // values compares settings by what they are, not by what is said of them.

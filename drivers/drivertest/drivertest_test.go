@@ -71,7 +71,7 @@ func TestCPUFreq(t *testing.T) {
 			drivertest.Run(t, func(t *testing.T) drivertest.Subject {
 				n := open(t)
 				d := cpufreq.New(n.FS())
-				return drivertest.Subject{Driver: d, Scope: param.Scope{Targets: []string{"policy0"}}, Want: lock, Inject: faulty(n, &d, cpufreq.New)}
+				return drivertest.Subject{Driver: d, Scope: param.Scope{Targets: []string{"policy0"}}, Want: lock, Read: n.FS().ReadFile, Inject: faulty(n, &d, cpufreq.New)}
 			})
 		})
 	}
@@ -96,7 +96,7 @@ func TestIRQ(t *testing.T) {
 				n := m.open(t)
 				d := irq.New(n.FS())
 				return drivertest.Subject{
-					Driver: d, Scope: param.Scope{Targets: m.targets}, Inject: faulty(n, &d, irq.New),
+					Driver: d, Scope: param.Scope{Targets: m.targets}, Read: n.FS().ReadFile, Inject: faulty(n, &d, irq.New),
 					Want: func(param.Target, param.Setting) (param.Value, bool) { return param.Text("1-2"), true },
 				}
 			})

@@ -78,7 +78,7 @@ func TestLocal(t *testing.T) {
 		}
 		drivertest.Run(t, func(t *testing.T) drivertest.Subject {
 			d := irq.New(n.FS())
-			s := drivertest.Subject{Driver: d, Scope: param.Scope{Targets: keys}, Want: another, Inject: faulty(n, &d, irq.New)}
+			s := drivertest.Subject{Driver: d, Scope: param.Scope{Targets: keys}, Want: another, Read: n.FS().ReadFile, Inject: faulty(n, &d, irq.New)}
 			restoreAfter(t, s)
 			return s
 		})
@@ -91,7 +91,7 @@ func TestLocal(t *testing.T) {
 		drivertest.Run(t, func(t *testing.T) drivertest.Subject {
 			d := cpufreq.New(n.FS())
 			s := drivertest.Subject{
-				Driver: d, Scope: param.Scope{Targets: []string{p.Policy}}, Inject: faulty(n, &d, cpufreq.New),
+				Driver: d, Scope: param.Scope{Targets: []string{p.Policy}}, Read: n.FS().ReadFile, Inject: faulty(n, &d, cpufreq.New),
 				Want: func(_ param.Target, s param.Setting) (param.Value, bool) { return anotherLimit(p, s) },
 			}
 			restoreAfter(t, s)

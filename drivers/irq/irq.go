@@ -122,6 +122,17 @@ func (d *Driver) number(t param.Target) (int, error) {
 	return vectors[index].Number, nil
 }
 
+var _ drivers.Filer = (*Driver)(nil)
+
+// Files implements drivers.Filer.
+func (d *Driver) Files(t param.Target) (map[param.ID]string, error) {
+	n, err := d.number(t)
+	if err != nil {
+		return nil, err
+	}
+	return map[param.ID]string{param.IRQCPUs: interrupts.AffinityFile(n)}, nil
+}
+
 // Read implements drivers.Driver.
 func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
 	n, err := d.number(t)
