@@ -19,8 +19,8 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/gather"
 	"github.com/rdmatune/rdmatune/node"
-	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
@@ -216,56 +216,20 @@ const anotherSpec = "Another spec tunes this node"
 
 // makePlan observes the node and plans a spec, or with none the restoring of all.
 func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*planning, error) {
-	p := &planning{spec: sp}
-	var err error
-	if p.doc, err = state.Load(s.node.StateDir()); err != nil {
-		return nil, err
-	}
-	records, err := state.ReadJournal(s.node.StateDir())
+	g, err := gather.Source{Node: s.node, Drivers: s.drivers, BootID: s.bootID}.Gather(ctx, sp, force)
 	if err != nil {
 		return nil, err
 	}
-	p.doc.Recover(records)
-	if p.facts, err = s.node.Facts(ctx); err != nil {
-		return nil, err
+	p := &planning{spec: sp, doc: g.Doc, facts: g.Facts, diags: g.Diags}
+	if p.diags.HasErrors() {
+		return p, nil
 	}
-	in := plan.Input{Spec: &spec.Resolved{}, State: p.doc, BootID: s.bootID, Force: force, Destroy: sp == nil, Unreadable: map[param.Target]error{}}
 	if sp != nil {
-		in.Spec, p.diags = sp.Resolve(p.facts)
-		if p.diags.HasErrors() {
-			return p, nil
-		}
 		if err := apply.CheckRoot(p.doc, sp.Root, false); err != nil {
 			p.diags = p.diags.Append(&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: anotherSpec, Detail: "As for apply: " + err.Error() + "."})
 		}
 	}
-	known := map[param.Target]bool{}
-	for _, w := range in.Spec.Workloads {
-		for _, want := range w.Wants {
-			if want.Unavailable != "" {
-				continue
-			}
-			o := s.drivers.Observe(ctx, want.Kind, w.Scope(want.Kind))
-			for _, f := range o.Found {
-				known[f.Target.Key()] = true
-			}
-			in.Observed = append(in.Observed, o)
-		}
-	}
-	for _, e := range p.doc.Entries {
-		t := e.Target.Key()
-		if e.BootID != s.bootID || known[t] {
-			continue
-		}
-		known[t] = true
-		o, ok, err := s.drivers.Reread(ctx, t)
-		switch {
-		case err != nil:
-			in.Unreadable[t] = err
-		case ok:
-			in.Remembered = append(in.Remembered, o)
-		}
-	}
+	in := g.Input
 	if in.Live, err = s.live(ctx, in.Spec, p.facts); err != nil {
 		return nil, err
 	}

@@ -45,6 +45,7 @@ var allowed = map[string][]string{
 	"drivers/verbs/...":          {"param", "drivers", "drivers/verbs", "drivers/verbs/...", "internal/printable"},
 	"drivers/verbs/internal/...": {"drivers/verbs/internal/..."},
 	"plan":                       {"param", "spec", "state", "internal/cpulist"},
+	"gather":                     {"param", "node", "spec", "state", "drivers", "plan"},
 	"apply":                      {"param", "plan", "drivers", "state", "measure", "experiment"},
 	"audit":                      {"param", "node", "internal/procs", "internal/printable"},
 	"audit/live":                 {"param", "node", "internal/...", "drivers/verbs/control"},

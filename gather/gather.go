@@ -1,0 +1,91 @@
+// Package gather collects what a plan is made of: the spec resolved against the node's
+// facts, what the drivers find, and the state with what an interrupted apply left. It
+// reads and writes nothing.
+package gather
+
+import (
+	"context"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// A Source is the node that a plan is for.
+type Source struct {
+	Node    *node.Node
+	Drivers drivers.Set
+	BootID  string
+}
+
+// A Gathering is what goes into a plan.
+type Gathering struct {
+	Doc   *state.Document // with what an interrupted apply left
+	Facts *node.Facts
+	Diags hcl.Diagnostics
+	// Input is whole only when Diags has no errors; whoever makes the plan may add Notes
+	// and Live.
+	Input plan.Input
+}
+
+// Gather collects for sp, or with none for restoring everything. Force is plan.Input's.
+func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gathering, error) {
+	g := &Gathering{}
+	var err error
+	if g.Doc, err = state.Load(s.Node.StateDir()); err != nil {
+		return nil, err
+	}
+	records, err := state.ReadJournal(s.Node.StateDir())
+	if err != nil {
+		return nil, err
+	}
+	g.Doc.Recover(records)
+	if g.Facts, err = s.Node.Facts(ctx); err != nil {
+		return nil, err
+	}
+	g.Input = plan.Input{Spec: &spec.Resolved{}, State: g.Doc, BootID: s.BootID, Force: force, Destroy: sp == nil, Unreadable: map[param.Target]error{}}
+	if sp != nil {
+		g.Input.Spec, g.Diags = sp.Resolve(g.Facts)
+		if g.Diags.HasErrors() {
+			return g, nil
+		}
+	}
+	s.observe(ctx, g)
+	return g, ctx.Err()
+}
+
+// observe reads what the spec is about, and of the rest what the state remembers.
+func (s Source) observe(ctx context.Context, g *Gathering) {
+	known := map[param.Target]bool{}
+	for _, w := range g.Input.Spec.Workloads {
+		for _, want := range w.Wants {
+			if want.Unavailable != "" {
+				continue
+			}
+			o := s.Drivers.Observe(ctx, want.Kind, w.Scope(want.Kind))
+			for _, f := range o.Found {
+				known[f.Target.Key()] = true
+			}
+			g.Input.Observed = append(g.Input.Observed, o)
+		}
+	}
+	for _, e := range g.Doc.Entries {
+		t := e.Target.Key()
+		if e.BootID != s.BootID || known[t] {
+			continue
+		}
+		known[t] = true
+		o, ok, err := s.Drivers.Reread(ctx, t)
+		switch {
+		case err != nil:
+			g.Input.Unreadable[t] = err
+		case ok:
+			g.Input.Remembered = append(g.Input.Remembered, o)
+		}
+	}
+}
