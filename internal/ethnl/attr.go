@@ -30,14 +30,19 @@ func appendAttr(b []byte, typ uint16, value []byte) []byte {
 
 var errTruncated = errors.New("truncated netlink message")
 
-// answer returns the attributes of a generic netlink message by type. A type given
-// twice keeps its last value, as in the kernel's own parser.
+// answer returns the attributes of a generic netlink message by type.
 func answer(b []byte) (map[uint16][]byte, error) {
 	if len(b) < genlHeader {
 		return nil, errTruncated
 	}
+	return attributes(b[genlHeader:])
+}
+
+// attributes returns a row of attributes by type. A type given twice keeps its last
+// value, as in the kernel's own parser.
+func attributes(b []byte) (map[uint16][]byte, error) {
 	attrs := map[uint16][]byte{}
-	for b = b[genlHeader:]; len(b) > 0; {
+	for len(b) > 0 {
 		if len(b) < attrHeader {
 			return nil, errTruncated
 		}

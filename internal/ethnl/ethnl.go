@@ -67,23 +67,33 @@ func (c *Conn) Close() { c.close() }
 
 // findFamily asks for the number that the kernel gave the ethtool family.
 func (c *Conn) findFamily() error {
+	attrs, err := c.describeFamily()
+	if err != nil {
+		return err
+	}
+	c.family = native.Uint16(attrs[nl.GENL_CTRL_ATTR_FAMILY_ID])
+	return nil
+}
+
+// describeFamily returns what the kernel says of the ethtool family: its number, of
+// at least 2 bytes, and the rest.
+func (c *Conn) describeFamily() (map[uint16][]byte, error) {
 	payload := message(nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION)
 	payload = appendAttr(payload, nl.GENL_CTRL_ATTR_FAMILY_NAME, append([]byte(unix.ETHTOOL_GENL_NAME), 0))
 	answers, err := c.do(nl.GENL_ID_CTRL, 0, payload)
 	if err != nil {
-		return fmt.Errorf("ethtool netlink family: %w", notSupported(err, unix.ENOENT))
+		return nil, fmt.Errorf("ethtool netlink family: %w", notSupported(err, unix.ENOENT))
 	}
 	for _, a := range answers {
 		attrs, err := answer(a)
 		if err != nil {
-			return fmt.Errorf("ethtool netlink family: %w", err)
+			return nil, fmt.Errorf("ethtool netlink family: %w", err)
 		}
-		if id, ok := attrs[nl.GENL_CTRL_ATTR_FAMILY_ID]; ok && len(id) >= 2 {
-			c.family = native.Uint16(id)
-			return nil
+		if len(attrs[nl.GENL_CTRL_ATTR_FAMILY_ID]) >= 2 {
+			return attrs, nil
 		}
 	}
-	return fmt.Errorf("ethtool netlink family: %w", ErrNotSupported)
+	return nil, fmt.Errorf("ethtool netlink family: %w", ErrNotSupported)
 }
 
 // notSupported adds ErrNotSupported to err when it is one of the errnos by which

@@ -16,7 +16,7 @@ const (
 	Kernel     Source = "uevents"    // kobject uevents: CPUs, modules, devices, queues
 	Links      Source = "links"      // rtnetlink: a netdev changed
 	Ethtool    Source = "ethtool"    // the ethtool monitor group: coalescing, channels, rings
-	Processes  Source = "processes"  // the process connector: exec and exit
+	Processes  Source = "processes"  // the process connector: exec, and a process that names itself
 	Spec       Source = "spec"       // inotify: files of the spec
 	Transports Source = "transports" // inotify: control sockets in the run directory
 )
@@ -25,13 +25,13 @@ const (
 type Event struct {
 	Source Source
 	// What happened, one word: "write", "add", "remove", "online", "offline", "bind",
-	// "change", "up", "down", "exec", "exit", "lost". After "lost" the kernel, or this
+	// "unbind", "move", "change", "up", "down", "exec", "lost". After "lost" the kernel, or this
 	// package, has dropped events of the source: anything may have changed.
 	What string
 	// Subject is what it happened to: a watched file's path, a device's path below /sys, a
 	// netdev, an executable.
 	Subject string
-	// PID is the process that wrote, started or ended, 0 where the kernel does not say;
+	// PID is the process that wrote or started, 0 where the kernel does not say;
 	// Comm and Command are its name and command line as they were when asked, printable,
 	// and empty when it was gone by then.
 	PID     int
@@ -44,7 +44,7 @@ type Event struct {
 type Status struct {
 	Source Source `json:"source"`
 	On     bool   `json:"on"`
-	Reason string `json:"reason,omitempty"` // why it is off, and what stands in
+	Reason string `json:"reason,omitempty"` // why it is off, or hears only a part, and what stands in
 	Events uint64 `json:"events"`
 	Lost   uint64 `json:"lost"` // how often events were dropped
 }
