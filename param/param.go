@@ -11,15 +11,16 @@ type Kind string
 // The kinds, in the order in which apply handles them: base tuning first, the
 // path switch last.
 const (
-	Pinning    Kind = "cpu_pinning"    // the threads of a process
-	Frequency  Kind = "frequency_lock" // a cpufreq policy
-	IRQ        Kind = "irq_affinity"   // an interrupt vector of a device
-	Coalescing Kind = "coalescing"     // the channels of a netdev
-	Hint       Kind = "hint"           // what a workload's transport is told
+	Pinning    Kind = "cpu_pinning"     // the threads of a process
+	Frequency  Kind = "frequency_lock"  // a cpufreq policy
+	DMALatency Kind = "cpu_dma_latency" // the machine's bound on the wake-up from idle
+	IRQ        Kind = "irq_affinity"    // an interrupt vector of a device
+	Coalescing Kind = "coalescing"      // the channels of a netdev
+	Hint       Kind = "hint"            // what a workload's transport is told
 )
 
 // Kinds lists all kinds in apply order.
-func Kinds() []Kind { return []Kind{Pinning, Frequency, IRQ, Coalescing, Hint} }
+func Kinds() []Kind { return []Kind{Pinning, Frequency, DMALatency, IRQ, Coalescing, Hint} }
 
 // Rank is the position of k in apply order; an unknown kind sorts last.
 func (k Kind) Rank() int {
@@ -45,6 +46,8 @@ const (
 	EnergyPreference ID = "frequency_lock.energy_preference"
 	Turbo            ID = "frequency_lock.turbo"
 	CStateLatency    ID = "frequency_lock.cstate_max_latency"
+
+	DMAMaxLatency ID = "cpu_dma_latency.max_latency"
 
 	IRQCPUs ID = "irq_affinity.cpus"
 

@@ -44,6 +44,7 @@ var Table = []Row{
 	{EnergyPreference, Frequency, "energy_preference", UnitNone, 0, 0, None, "Energy performance preference of the policy."},
 	{Turbo, Frequency, "turbo", UnitNone, 0, 0, None, "Turbo frequencies, of all CPUs of the machine."},
 	{CStateLatency, Frequency, "cstate_max_latency", UnitNone, 0, 0, None, "Longest wake-up from idle that the CPU may take; 0us allows no idle state."},
+	{DMAMaxLatency, DMALatency, "max_latency", UnitNone, 0, 0, None, "Longest wake-up from idle of all CPUs, while a daemon holds it; 0us allows no idle state."},
 	{IRQCPUs, IRQ, "cpus", UnitCPUs, 0, 0, None, "CPUs that may take the interrupt, as requested (smp_affinity_list)."},
 	{AdaptiveRX, Coalescing, "adaptive_rx", UnitNone, 0, 0, None, "Adaptive receive coalescing of the netdev's channels."},
 	{AdaptiveTX, Coalescing, "adaptive_tx", UnitNone, 0, 0, None, "Adaptive transmit coalescing of the netdev's channels."},

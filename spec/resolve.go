@@ -119,7 +119,7 @@ func (r *resolver) workload(in *instance) Workload {
 		kind param.Kind
 		make func(*Want, *node.RDMA)
 	}{
-		{param.Pinning, r.pinning}, {param.Frequency, r.frequency}, {param.IRQ, r.irq},
+		{param.Pinning, r.pinning}, {param.Frequency, r.frequency}, {param.DMALatency, r.dmaLatency}, {param.IRQ, r.irq},
 		{param.Coalescing, r.coalescing}, {param.Hint, r.hint},
 	} {
 		if !r.has(string(b.kind)) {
@@ -200,6 +200,14 @@ func (r *resolver) pinning(w *Want, _ *node.RDMA) {
 	w.AllThreads = r.text("cpu_pinning.threads") == "all"
 	w.Targets = []TargetWant{{Settings: []Setting{{
 		Setting: param.Setting{ID: param.PinCPUs, Value: param.Text(cpulist.Format(cpus))}, Range: r.place("cpu_pinning.cpus"),
+	}}}}
+}
+
+// dmaLatency has one target: the bound is the machine's.
+func (r *resolver) dmaLatency(w *Want, _ *node.RDMA) {
+	path := "cpu_dma_latency.max_latency"
+	w.Targets = []TargetWant{{Name: "machine", Settings: []Setting{{
+		Setting: param.Setting{ID: param.DMAMaxLatency, Value: param.Text(r.text(path))}, Range: r.place(path),
 	}}}}
 }
 

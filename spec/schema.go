@@ -98,6 +98,12 @@ var workloadBlock = &block{
 			},
 		},
 		{
+			name: "cpu_dma_latency", doc: "The wake-up from idle of all CPUs of the machine (`/dev/cpu_dma_latency`). The kernel keeps the bound only while a process holds it: `rdmatune reconcile` does, and for a plan without it the block is pending. `cstate_max_latency` of `frequency_lock` is the same for the locked CPUs alone, and stays.",
+			attrs: []attribute{
+				{name: "max_latency", required: true, value: latency, typ: "duration", doc: "Longest wake-up that any CPU may take, in whole microseconds; `\"0us\"` allows no idle state."},
+			},
+		},
+		{
 			name: "irq_affinity", doc: "CPUs of the device's interrupts.",
 			attrs: []attribute{
 				{name: "cpus", required: true, value: cpuList, typ: "CPU list", doc: "CPUs that may take the interrupts."},

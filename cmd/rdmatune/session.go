@@ -16,6 +16,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
+	"github.com/rdmatune/rdmatune/drivers/dmalatency"
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -97,7 +98,7 @@ func (o *options) open(ctx context.Context) (*session, error) {
 func (s *session) wire() {
 	n := s.node
 	s.drivers = drivers.NewSet(
-		pinning.New(n, s.named), cpufreq.New(n.FS()), irq.New(n.FS()), coalesce.New(n),
+		pinning.New(n, s.named), cpufreq.New(n.FS()), dmalatency.New(n.FS(), n.Procs(), n.RunDir(), nil), irq.New(n.FS()), coalesce.New(n),
 		control.NewDriver(n.RunDir(), n.Procs().Matches),
 	)
 }

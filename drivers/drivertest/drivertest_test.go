@@ -2,13 +2,17 @@ package drivertest_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
+	"github.com/rdmatune/rdmatune/drivers/dmalatency"
 	"github.com/rdmatune/rdmatune/drivers/drivertest"
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
+	"github.com/rdmatune/rdmatune/internal/procs"
 	"github.com/rdmatune/rdmatune/internal/sysfs"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
@@ -130,5 +134,31 @@ func TestCoalesce(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A file stands for the device; TestLocal has the real one.
+func TestDMALatency(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Subject {
+		device := filepath.Join(t.TempDir(), "cpu_dma_latency")
+		if err := os.WriteFile(device, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return dmaLatencySubject(t, device)
+	})
+}
+
+func dmaLatencySubject(t *testing.T, device string) drivertest.Subject {
+	t.Helper()
+	runDir := t.TempDir()
+	h, err := dmalatency.NewHolder(device, runDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Release)
+	return drivertest.Subject{
+		Driver: dmalatency.New(sysfs.Host(), procs.New(sysfs.Host(), nil), runDir, h),
+		Want:   func(param.Target, param.Setting) (param.Value, bool) { return param.Text("2us"), true },
+		Inject: h.InjectFaults,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
+	"github.com/rdmatune/rdmatune/drivers/dmalatency"
 	"github.com/rdmatune/rdmatune/drivers/drivertest"
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
@@ -97,6 +98,9 @@ func TestLocal(t *testing.T) {
 			restoreAfter(t, s)
 			return s
 		})
+	})
+	t.Run("dmalatency", func(t *testing.T) {
+		drivertest.Run(t, func(t *testing.T) drivertest.Subject { return dmaLatencySubject(t, dmalatency.Device) })
 	})
 	t.Run("coalesce", func(t *testing.T) {
 		drivertest.Run(t, func(t *testing.T) drivertest.Subject {
