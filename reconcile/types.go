@@ -109,11 +109,13 @@ type Status struct {
 	Contested  []Held         `json:"contested,omitempty"`
 	Waiting    []Held         `json:"waiting,omitempty"`
 	Irqbalance string         `json:"irqbalance,omitempty"` // what was agreed with it, or that there is none
-	Others     []string       `json:"others,omitempty"`     // daemons that may tune the same (tuned, power-profiles-daemon)
-	Passes     uint64         `json:"passes"`
-	Sweeps     uint64         `json:"sweeps"`
-	Drifts     uint64         `json:"drifts"`
-	Heals      uint64         `json:"heals"`
-	LastPass   *Pass          `json:"last_pass,omitempty"`
-	Recent     []Drift        `json:"recent,omitempty"` // the last drifts, newest first, at most 20
+	// IrqbalanceAgreed is false while it may move interrupts that rdmatune places.
+	IrqbalanceAgreed bool     `json:"irqbalance_agreed"`
+	Others           []string `json:"others,omitempty"` // daemons that may tune the same (tuned, power-profiles-daemon)
+	Passes           uint64   `json:"passes"`
+	Sweeps           uint64   `json:"sweeps"`
+	Drifts           uint64   `json:"drifts"`
+	Heals            uint64   `json:"heals"`
+	LastPass         *Pass    `json:"last_pass,omitempty"`
+	Recent           []Drift  `json:"recent,omitempty"` // the last drifts, newest first, at most 20
 }
