@@ -17,6 +17,8 @@ const (
 	Apply   Kind = "apply"
 	Destroy Kind = "destroy"
 	Bench   Kind = "bench"
+	// Reconcile is an apply by the daemon.
+	Reconcile Kind = "reconcile"
 )
 
 // A Status is how an experiment went.

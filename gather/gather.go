@@ -21,6 +21,8 @@ type Source struct {
 	Node    *node.Node
 	Drivers drivers.Set
 	BootID  string
+	// Known are facts that are still good, so that they need not be found again; nil for none.
+	Known *node.Facts
 }
 
 // A Gathering is what goes into a plan.
@@ -45,8 +47,10 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 		return nil, err
 	}
 	g.Doc.Recover(records)
-	if g.Facts, err = s.Node.Facts(ctx); err != nil {
-		return nil, err
+	if g.Facts = s.Known; g.Facts == nil {
+		if g.Facts, err = s.Node.Facts(ctx); err != nil {
+			return nil, err
+		}
 	}
 	g.Input = plan.Input{Spec: &spec.Resolved{}, State: g.Doc, BootID: s.BootID, Force: force, Destroy: sp == nil, Unreadable: map[param.Target]error{}}
 	if sp != nil {

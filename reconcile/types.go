@@ -40,6 +40,8 @@ type Drift struct {
 	Ruling string `json:"ruling"`
 	// Healed is how long after When the setting read right again; 0 when it does not yet.
 	Healed time.Duration `json:"healed_ns,omitempty"`
+
+	subject subject
 }
 
 // A Pass is what one look at the node found and did.

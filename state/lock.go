@@ -24,6 +24,8 @@ type Owner struct {
 	BootID  string    `json:"boot_id"`
 	Command string    `json:"command"`
 	Since   time.Time `json:"since"`
+	// Spec is the root of the spec that a daemon keeps.
+	Spec string `json:"spec,omitempty"`
 }
 
 // A LockedError says that another process holds the lock.
@@ -40,16 +42,84 @@ func (e *LockedError) Error() string {
 		e.Owner.PID, e.Owner.Command, e.Owner.Since.Format(time.RFC3339), e.Path)
 }
 
-// lockName is the lock's file in the run directory.
-const lockName = "lock"
+// The locks' files in the run directory.
+const (
+	lockName   = "lock"
+	daemonName = "reconcile.lock"
+)
 
 // Acquire takes the node's lock in the run directory, or returns a *LockedError.
-func Acquire(runDir string, o Owner) (*Lock, error) {
+func Acquire(runDir string, o Owner) (*Lock, error) { return acquire(runDir, lockName, o) }
+
+// A DaemonError says that a daemon keeps this node.
+type DaemonError struct{ Owner Owner }
+
+func (e *DaemonError) Error() string {
+	if e.Owner.PID == 0 {
+		return "another rdmatune reconcile keeps this node"
+	}
+	return fmt.Sprintf("rdmatune reconcile, pid %d, keeps this node as %s wants it, since %s", e.Owner.PID, e.Owner.Spec, e.Owner.Since.Format(time.RFC3339))
+}
+
+// AcquireDaemon takes the lock that a daemon holds as long as it lives, beside the node's
+// lock for each pass, or returns a *DaemonError.
+func AcquireDaemon(runDir string, o Owner) (*Lock, error) {
+	for try := 1; ; try++ {
+		l, err := acquire(runDir, daemonName, o)
+		locked, ok := errors.AsType[*LockedError](err)
+		switch {
+		case !ok:
+			return l, err
+		case try == daemonTries:
+			return nil, &DaemonError{locked.Owner}
+		}
+		time.Sleep(daemonPause)
+	}
+}
+
+// Whoever asks for the daemon holds its lock for a moment.
+const (
+	daemonTries = 10
+	daemonPause = 50 * time.Millisecond
+)
+
+// Daemon returns a *DaemonError when a daemon keeps the node, and nil when none does.
+func Daemon(runDir string) error {
+	path := filepath.Join(runDir, daemonName)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	defer f.Close()
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return &DaemonError{owner(f)}
+	case err != nil:
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	return nil
+}
+
+// owner is what a lock's file says; what does not parse leaves the owner unknown.
+func owner(f *os.File) (o Owner) {
+	if b, err := io.ReadAll(io.LimitReader(f, 4096)); err == nil {
+		_ = json.Unmarshal(b, &o)
+	}
+	return o
+}
+
+func acquire(runDir, name string, o Owner) (*Lock, error) {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	path := filepath.Join(runDir, lockName)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	path := filepath.Join(runDir, name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = f.Chmod(0o600) // whoever may open it may lock it
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("lock: %w: the node is tuned as root", err)
 	}
@@ -61,12 +131,7 @@ func Acquire(runDir string, o Owner) (*Lock, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		locked := &LockedError{Path: path}
-		if b, err := io.ReadAll(io.LimitReader(f, 4096)); err == nil {
-			// What does not parse leaves the owner unknown.
-			_ = json.Unmarshal(b, &locked.Owner)
-		}
-		return nil, locked
+		return nil, &LockedError{Path: path, Owner: owner(f)}
 	}
 	l := &Lock{f: f}
 	b, err := json.Marshal(o)

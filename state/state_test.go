@@ -281,3 +281,34 @@ func TestFullDisk(t *testing.T) {
 		t.Error("Append wrote into a file")
 	}
 }
+
+func TestDaemonLock(t *testing.T) {
+	dir := t.TempDir()
+	if err := Daemon(dir); err != nil {
+		t.Fatalf("without a daemon: %v", err)
+	}
+	l, err := AcquireDaemon(dir, Owner{PID: 4711, Command: "rdmatune reconcile", Spec: "/etc/rdmatune"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, daemonName)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the lock's file: %v, %v; whoever may open it may lock it", info.Mode(), err)
+	}
+	for _, err := range []error{Daemon(dir), func() error { _, err := AcquireDaemon(dir, Owner{}); return err }()} {
+		d, ok := errors.AsType[*DaemonError](err)
+		if !ok || d.Owner.PID != 4711 || d.Owner.Spec != "/etc/rdmatune" || !strings.Contains(err.Error(), "pid 4711") {
+			t.Errorf("with a daemon: %v", err)
+		}
+	}
+	if node, err := Acquire(dir, Owner{}); err != nil {
+		t.Errorf("the node's own lock is another: %v", err)
+	} else if err := node.Release(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Daemon(dir); err != nil {
+		t.Errorf("after the daemon: %v", err)
+	}
+}

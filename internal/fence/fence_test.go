@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"drivers/verbs/...":          {"param", "drivers", "drivers/verbs", "drivers/verbs/...", "internal/printable"},
 	"drivers/verbs/internal/...": {"drivers/verbs/internal/..."},
 	"plan":                       {"param", "spec", "state", "internal/cpulist"},
+	"reconcile":                  {"param", "node", "spec", "state", "drivers", "plan", "gather", "apply", "experiment", "reconcile/watch", "internal/interrupts"},
 	"gather":                     {"param", "node", "spec", "state", "drivers", "plan"},
 	"apply":                      {"param", "plan", "drivers", "state", "measure", "experiment"},
 	"audit":                      {"param", "node", "internal/procs", "internal/printable"},

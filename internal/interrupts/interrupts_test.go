@@ -176,3 +176,15 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
+
+func TestNumberOf(t *testing.T) {
+	for path, want := range map[string]int{
+		AffinityFile(0): 0, AffinityFile(4711): 4711,
+		"/proc/irq/7/smp_affinity": -1, "/proc/irq/-7/smp_affinity_list": -1, "/proc/irq/07/smp_affinity_list": -1,
+		"/proc/irq/x/smp_affinity_list": -1, "/sys/irq/7/smp_affinity_list": -1, "": -1,
+	} {
+		if n, ok := NumberOf(path); ok != (want >= 0) || ok && n != want {
+			t.Errorf("%q: %d, %v, want %d", path, n, ok, want)
+		}
+	}
+}

@@ -82,6 +82,17 @@ func AffinityFile(number int) string {
 	return "/proc/irq/" + strconv.Itoa(number) + "/smp_affinity_list"
 }
 
+// NumberOf is the interrupt number in the path of an affinity file.
+func NumberOf(path string) (number int, ok bool) {
+	text, ok := strings.CutPrefix(path, "/proc/irq/")
+	if !ok {
+		return 0, false
+	}
+	text, ok = strings.CutSuffix(text, "/smp_affinity_list")
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && n >= 0 && AffinityFile(n) == path
+}
+
 // Affinity returns the CPUs asked for interrupt number. managed reports that the
 // kernel places it itself and takes no request: since 6.12 the file is read-only
 // then; before, only a refused write tells.

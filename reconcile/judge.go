@@ -1,0 +1,238 @@
+package reconcile
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// A Verdict is what is decided about one planned change.
+type Verdict string
+
+// The verdicts.
+const (
+	Heal      Verdict = "heal"       // now
+	Wait      Verdict = "wait"       // later: it was written, or refused, a moment ago
+	Contested Verdict = "contested"  // somebody rewrites it again and again: it is left to them
+	NoConsent Verdict = "no consent" // it would take a link down, and may not
+	Once      Verdict = "once"       // a switch that was tried in this generation already
+	Rejected  Verdict = "rejected"   // the generation was rolled back
+)
+
+// A cause is who, or what, is behind a change, as far as that can be known.
+type cause struct {
+	writer string
+	known  bool // the kernel named the process
+	kernel bool // the kernel's own doing: a driver was bound, a link came up
+	when   time.Time
+}
+
+// A ruling is a verdict with its reasons.
+type ruling struct {
+	plan.Change
+	verdict  Verdict
+	reason   string
+	until    time.Time // of Wait; zero for the others
+	rewrites int       // by others, within the window
+	cause    cause
+	fresh    bool // a rewrite that no earlier pass has seen
+	news     bool // the verdict is another than the pass before
+}
+
+// Bounds of patience.
+const (
+	firstBackoff = 250 * time.Millisecond // after the second rewrite; it doubles with each
+	lastBackoff  = 30 * time.Second
+	firstRetry   = time.Second // after a refused write; it doubles with each
+	lastRetry    = 5 * time.Minute
+	deferredFor  = 15 * time.Second // until a switch that a peer put off is asked for again
+	quietTime    = time.Hour        // without a rewrite, after which a contested setting is tried again
+	kernelFactor = 4                // the kernel may reset a setting that much more often
+	maxRecords   = 1 << 17
+)
+
+// A subject is a setting by what it is called, whatever incarnation has it now: a driver
+// that is bound again and again must not look like a new one each time.
+type subject struct {
+	kind  param.Kind
+	name  string
+	id    param.ID
+	index string
+}
+
+func subjectOf(c plan.Change) subject { return subject{c.Target.Kind, c.Target.Name, c.ID, c.Index} }
+
+// A record is what a judge remembers of a setting.
+type record struct {
+	wrote     param.Value // last, by us
+	rewrites  []time.Time // by processes, within the window
+	resets    []time.Time // by the kernel, within the window
+	writer    string
+	next      time.Time // not before
+	why       string    // of next
+	refusals  int       // writes in a row that did not work
+	contested bool
+	breached  bool // a guard undid it
+	last      Verdict
+	pending   bool      // the rewrite was counted, and is not healed yet
+	tried     uint64    // generation in which a connection's switch was tried, 0 for none
+	seen      time.Time // in a plan
+}
+
+// A judge decides which changes of a plan are made. It knows the clock only by what it is
+// told, and belongs to one goroutine.
+type judge struct {
+	after  int           // rewrites within the window that make a setting contested
+	window time.Duration // see spec.Reconcile
+	// bounce says why the change may not take a link down, "" when it may.
+	bounce  func(plan.Change) string
+	records map[subject]*record
+}
+
+func newJudge(after int, window time.Duration, bounce func(plan.Change) string) *judge {
+	return &judge{after: after, window: window, bounce: bounce, records: map[subject]*record{}}
+}
+
+// forget starts anew, such as after a change of the spec.
+func (j *judge) forget() { j.records = map[subject]*record{} }
+
+// rule decides about every change of p. before is the state that p was made of, and find
+// tells who is behind a change.
+func (j *judge) rule(now time.Time, p *plan.Plan, before *state.Document, find func(plan.Change) cause) []ruling {
+	j.prune(now)
+	out := make([]ruling, 0, len(p.Changes))
+	for _, c := range p.Changes {
+		r := j.records[subjectOf(c)]
+		if r == nil {
+			r = &record{}
+			j.records[subjectOf(c)] = r
+		}
+		r.seen = now
+		one := j.one(now, c, r, p, before, find)
+		one.news, r.last = one.verdict != r.last, one.verdict
+		out = append(out, one)
+	}
+	return out
+}
+
+func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, before *state.Document, find func(plan.Change) cause) ruling {
+	out := ruling{Change: c, verdict: Heal}
+	if c.Target.Kind == param.Hint {
+		return j.hint(now, out, r, p, before)
+	}
+	if c.Disrupt == param.LinkBounce {
+		if why := j.bounce(c); why != "" {
+			out.verdict, out.reason = NoConsent, why
+			return out
+		}
+	}
+	// A setting that was written before and is not as it was left was rewritten, also when
+	// it belongs to another incarnation now.
+	again := c.Drift || c.Action != param.Restore && r.wrote == c.New
+	if again && !r.pending {
+		out.fresh, r.pending = true, true
+		out.cause = find(c)
+		r.writer = out.cause.writer
+		if out.cause.kernel {
+			r.resets = append(r.resets, now)
+		} else {
+			r.rewrites = append(r.rewrites, now)
+		}
+		if n := j.count(r); n > 1 {
+			j.postpone(r, now, min(firstBackoff<<min(n-2, 20), lastBackoff), fmt.Sprintf("rewritten %d times within %v", n, j.window))
+		}
+	}
+	out.rewrites = len(r.rewrites) + len(r.resets)
+	if out.cause.writer == "" {
+		out.cause.writer = r.writer
+	}
+	switch {
+	case r.breached:
+		out.verdict, out.reason = Rejected, "a guard was breached with it: it is tried again when the spec changes, or by rdmatune apply"
+	case r.contested || len(r.rewrites) >= j.after || len(r.resets) >= kernelFactor*j.after:
+		r.contested = true
+		out.verdict = Contested
+		out.reason = fmt.Sprintf("rewritten %d times within %v, last by %s", out.rewrites, j.window, r.writer)
+	case now.Before(r.next):
+		out.verdict, out.reason, out.until = Wait, r.why, r.next
+	}
+	return out
+}
+
+// count is how often the setting was rewritten, by whomever.
+func (j *judge) count(r *record) int { return len(r.rewrites) + len(r.resets) }
+
+func (j *judge) postpone(r *record, now time.Time, by time.Duration, why string) {
+	if next := now.Add(by); next.After(r.next) {
+		r.next, r.why = next, why
+	}
+}
+
+// hint decides about what the transport is told. A connection is asked to switch once in
+// a generation, whatever came of it, and not at all to one that was rolled back.
+func (j *judge) hint(now time.Time, out ruling, r *record, p *plan.Plan, before *state.Document) ruling {
+	c := out.Change
+	old, next := before.Generations[c.Workload], p.Generations[c.Workload]
+	switch {
+	case r.breached, c.Action != param.Restore && old.Rejected && old.Follows == next.Follows:
+		out.verdict = Rejected
+		out.reason = fmt.Sprintf("its last generation was rolled back (now %d): it is tried again when the spec changes, or by rdmatune apply", old.Counter)
+	case now.Before(r.next):
+		out.verdict, out.reason, out.until = Wait, r.why, r.next
+	case c.Index != "" && r.tried != 0 && r.tried >= p.Orders[c.Target.Key()].Generation:
+		out.verdict = Once
+		out.reason = fmt.Sprintf("its connection was asked to switch in generation %d already", r.tried)
+	}
+	return out
+}
+
+// An outcome is what became of a change that was made.
+type outcome uint8
+
+const (
+	done       outcome = iota
+	deferred           // decided, but put off by a peer or a cooldown
+	refused            // it did not work
+	rolledBack         // it worked, and was undone since another did not
+	breached           // it worked, and was undone since a guard was breached
+)
+
+// note takes down what became of a change of p.
+func (j *judge) note(now time.Time, c plan.Change, p *plan.Plan, o outcome) {
+	r := j.records[subjectOf(c)]
+	if r == nil {
+		return
+	}
+	if c.Target.Kind == param.Hint && c.Index != "" && o != deferred {
+		r.tried = p.Orders[c.Target.Key()].Generation
+	}
+	switch o {
+	case done:
+		r.wrote, r.pending, r.refusals = c.New, false, 0
+	case deferred:
+		j.postpone(r, now, deferredFor, "put off by a peer or a cooldown")
+	case refused:
+		j.postpone(r, now, min(firstRetry<<min(r.refusals, 20), lastRetry), "its last write was refused")
+		r.refusals++
+	case breached:
+		r.breached = true
+	}
+}
+
+// prune forgets what lies before the window, and contested settings after a quiet time.
+func (j *judge) prune(now time.Time) {
+	for s, r := range j.records {
+		for _, list := range []*[]time.Time{&r.rewrites, &r.resets} {
+			for len(*list) > 0 && now.Sub((*list)[0]) > j.window {
+				*list = (*list)[1:]
+			}
+		}
+		idle := now.Sub(r.seen)
+		if idle > max(quietTime, j.window) || len(j.records) > maxRecords {
+			delete(j.records, s)
+		}
+	}
+}

@@ -1,0 +1,376 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/apply"
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/reconcile/watch"
+	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// Config is what a loop works with. Node, Drivers, BootID, Owner, Load, Watcher and
+// Describe are needed.
+type Config struct {
+	Node    *node.Node
+	Drivers drivers.Set
+	BootID  string
+	Version string
+	// Owner is written into the node's lock while a pass holds it.
+	Owner state.Owner
+	// Load reads the spec; what it says is wrong keeps the last good one.
+	Load func() (*spec.Spec, hcl.Diagnostics)
+	// Replace takes the node over from another spec.
+	Replace bool
+	// DryRun looks, judges and tells, and changes nothing.
+	DryRun  bool
+	Watcher *watch.Watcher
+	// Describe fills in the record of a run as far as it is known before it.
+	Describe func(kind experiment.Kind, sp *spec.Spec, doc *state.Document, facts *node.Facts) experiment.Experiment
+	// Switches reports the switches of a workload's generation; nil reports none.
+	Switches func(ctx context.Context, workload string, generation uint64) []experiment.Switch
+	// Meter returns what measures the guards of a plan that is about to be made; nil can
+	// measure none.
+	Meter func(ctx context.Context, p *plan.Plan, facts *node.Facts) func(context.Context, plan.Guard) (apply.Measurement, error)
+	// Negotiate makes irqbalance leave the interrupts with these numbers alone and says
+	// what was agreed; with none it takes that back. Nil does nothing.
+	Negotiate func(ctx context.Context, irqs []int) (string, error)
+	// Rivals names other programs that may tune the same; nil knows none.
+	Rivals func() []string
+	// Matches reports whether one of the processes may be a workload's; nil takes any.
+	Matches func(sp *spec.Resolved, pids []int) bool
+	// OnPass hears of every pass, OnAlive many times a minute while the loop is sound.
+	OnPass  func(Pass)
+	OnAlive func()
+	Log     *slog.Logger
+}
+
+// How long the loop lets events of a source gather before it looks, so that a driver that
+// comes up with hundreds of vectors costs one pass.
+var settleTimes = map[watch.Source]time.Duration{
+	watch.Writes: 10 * time.Millisecond, watch.Ethtool: 20 * time.Millisecond, watch.Transports: 20 * time.Millisecond,
+	watch.Processes: 50 * time.Millisecond, watch.Kernel: 100 * time.Millisecond, watch.Links: 100 * time.Millisecond,
+	watch.Spec: 200 * time.Millisecond,
+}
+
+// Rhythm of the loop.
+const (
+	beat        = 5 * time.Second        // between two signs of life
+	fullEvery   = 20                     // sweeps of which one is a whole pass
+	minGap      = 50 * time.Millisecond  // between two passes
+	maxGap      = 2 * time.Second        // so much at most is a long pass followed by, to bound the load
+	followUp    = time.Second            // after a pass that wrote, to see that it stays
+	lockedRetry = 500 * time.Millisecond // after another has held the node's lock
+	failedRetry = time.Second            // after a pass that could not be made; it doubles
+	failedMost  = time.Minute
+	maxPIDs     = 1024 // new processes that are looked at one by one
+	stopTime    = 2 * time.Minute
+)
+
+// A Loop keeps one node. Run is its only writer; Status may be asked at any time.
+type Loop struct {
+	c     Config
+	log   *slog.Logger
+	judge *judge
+
+	spec     *spec.Spec // the last good one
+	settings spec.Reconcile
+	resolved *spec.Resolved // of the last pass
+	facts    *node.Facts    // found in the last pass, nil when they may have changed
+	doc      *state.Document
+	swept    int
+
+	due      time.Time // of the next pass; zero for none
+	why      Trigger
+	events   int // since the last pass
+	pids     map[int]bool
+	anyPID   bool // more than could be remembered
+	causes   causes
+	lastEnd  time.Time
+	lastTook time.Duration
+	failures int // passes in a row that could not be made
+
+	mu     sync.Mutex
+	status Status // guarded by mu
+}
+
+// New returns a loop that has looked at nothing yet.
+func New(c Config) *Loop {
+	l := &Loop{c: c, log: c.Log, pids: map[int]bool{}, settings: spec.DefaultReconcile}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
+	l.judge = newJudge(l.settings.ContestedAfter, l.settings.Window, l.bounce)
+	l.status = Status{
+		FormatVersion: FormatVersion, Version: c.Version, PID: c.Owner.PID, BootID: c.BootID,
+		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{},
+		Problems: []string{"the first look is under way"},
+	}
+	return l
+}
+
+// Run keeps the node until ctx ends, and then leaves the tuning or restores the originals
+// as the spec or restore says. hup brings a signal to read the spec anew and to try again
+// what was given up. An error means that the loop could not begin: a spec that is invalid
+// when nothing is managed yet, another spec that tunes the node, a state that cannot be
+// read.
+func (l *Loop) Run(ctx context.Context, hup <-chan struct{}, restore func(fromSpec bool) bool) error {
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	sweep := time.NewTicker(l.settings.Sweep)
+	defer sweep.Stop()
+	alive := time.NewTicker(beat)
+	defer alive.Stop()
+	period := l.settings.Sweep
+	for {
+		if period != l.settings.Sweep {
+			period = l.settings.Sweep
+			sweep.Reset(period)
+		}
+		l.alive()
+		var due <-chan time.Time
+		var timer *time.Timer
+		if !l.due.IsZero() {
+			timer = time.NewTimer(time.Until(l.due))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return l.stop(restore(l.settings.RestoreOnStop))
+		case e := <-l.c.Watcher.Events():
+			l.hear(e)
+		case <-hup:
+			l.log.Info("reload", "trigger", OnSignal)
+			l.reload(ctx)
+			l.judge.forget()
+			l.facts = nil
+			l.schedule(OnSignal, 0)
+		case <-sweep.C:
+			l.sweep(ctx)
+		case <-due:
+			l.pass(ctx)
+		case <-alive.C:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+func (l *Loop) alive() {
+	if l.c.OnAlive != nil {
+		l.c.OnAlive()
+	}
+}
+
+// begin reads the spec and makes the first pass.
+func (l *Loop) begin(ctx context.Context) error {
+	doc, err := state.Load(l.c.Node.StateDir())
+	if err != nil {
+		return err
+	}
+	l.doc = doc
+	sp, diags := l.c.Load()
+	switch {
+	case !diags.HasErrors():
+		if err := apply.CheckRoot(doc, sp.Root, l.c.Replace); err != nil {
+			return err
+		}
+		l.adopt(sp)
+	case l.managed() == 0:
+		return fmt.Errorf("%s", firstError(diags))
+	default:
+		l.invalid(diags) // what an earlier run has set stays as it is until the spec is right again
+	}
+	l.why = AtStart
+	l.pass(ctx)
+	return nil
+}
+
+// managed counts the settings that the state has of this boot.
+func (l *Loop) managed() int {
+	n := 0
+	for _, e := range l.doc.Entries {
+		if e.BootID == l.c.BootID {
+			n++
+		}
+	}
+	return n
+}
+
+// adopt makes sp the spec that is kept.
+func (l *Loop) adopt(sp *spec.Spec) {
+	l.spec = sp
+	l.resolved = nil
+	now := time.Now().UTC().Truncate(time.Second)
+	l.update(func(s *Status) {
+		s.Spec = SpecStatus{Root: sp.Root, Digest: sp.Digest, Loaded: now}
+	})
+}
+
+// reload reads the spec's files again and reports whether there is another spec now.
+func (l *Loop) reload(context.Context) bool {
+	sp, diags := l.c.Load()
+	if diags.HasErrors() {
+		l.invalid(diags)
+		return false
+	}
+	was := ""
+	l.update(func(s *Status) { was, s.Spec.Invalid = s.Spec.Invalid, "" })
+	if was != "" {
+		l.log.Info("spec valid again", "spec", sp.Root)
+	}
+	if l.spec != nil && sp.Digest == l.spec.Digest && sp.Root == l.spec.Root {
+		return was != ""
+	}
+	l.log.Info("spec loaded", "spec", sp.Root, "digest", sp.Digest)
+	l.adopt(sp)
+	l.judge.forget()
+	return true
+}
+
+// invalid keeps the last good spec, and says so once for each text.
+func (l *Loop) invalid(diags hcl.Diagnostics) {
+	text, news := firstError(diags), false
+	l.update(func(s *Status) { news, s.Spec.Invalid = s.Spec.Invalid != text, text })
+	if news {
+		l.log.Error("spec invalid: the last good one is kept", "error", text)
+	}
+}
+
+// firstError is the first error with its place.
+func firstError(diags hcl.Diagnostics) string {
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
+		if d.Subject == nil {
+			return d.Summary + ": " + d.Detail
+		}
+		return spec.Place(*d.Subject) + ": " + d.Summary + ": " + d.Detail
+	}
+	return "the spec has an error"
+}
+
+// schedule asks for a pass after a while; the earliest counts.
+func (l *Loop) schedule(why Trigger, in time.Duration) {
+	at := time.Now().Add(in)
+	if gap := min(max(2*l.lastTook, minGap), maxGap); at.Before(l.lastEnd.Add(gap)) {
+		at = l.lastEnd.Add(gap)
+	}
+	if l.due.IsZero() || at.Before(l.due) {
+		l.due = at
+	}
+	if l.why == "" || l.why == OnTimer {
+		l.why = why
+	}
+}
+
+// hear takes note of an event and asks for a pass if it may matter.
+func (l *Loop) hear(e watch.Event) {
+	l.log.Debug("event", "source", e.Source, "what", e.What, "subject", e.Subject, "pid", e.PID, "comm", e.Comm)
+	l.causes.add(e)
+	switch e.Source {
+	case watch.Spec:
+		l.why = OnSpec
+	case watch.Kernel, watch.Links:
+		l.facts = nil
+	case watch.Processes:
+		switch {
+		case e.What == "lost" || len(l.pids) >= maxPIDs:
+			l.anyPID = true
+		case e.PID > 0:
+			l.pids[e.PID] = true
+		}
+	}
+	if e.What == "lost" {
+		l.facts = nil
+	}
+	l.events++
+	trigger := OnEvent
+	if e.Source == watch.Spec {
+		trigger = OnSpec
+	}
+	l.schedule(trigger, settleTimes[e.Source])
+}
+
+// relevant reports whether the events since the last pass can have changed anything: new
+// processes that belong to no workload have not.
+func (l *Loop) relevant() bool {
+	pids, others := len(l.pids), l.events-len(l.pids)
+	if l.why != OnEvent || others > 0 || l.anyPID || pids == 0 {
+		return true
+	}
+	if l.resolved == nil || l.c.Matches == nil {
+		return true
+	}
+	list := make([]int, 0, pids)
+	for pid := range l.pids {
+		list = append(list, pid)
+	}
+	return l.c.Matches(l.resolved, list)
+}
+
+// update changes the status.
+func (l *Loop) update(change func(*Status)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.status)
+}
+
+// Status says how things are. What it returns is the caller's.
+func (l *Loop) Status() Status {
+	sources := l.c.Watcher.Statuses()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.status
+	s.Sources = sources
+	s.Problems = append([]string(nil), s.Problems...)
+	if s.Spec.Invalid != "" {
+		s.Problems = append([]string{"the spec is invalid, and the last good one is kept: " + s.Spec.Invalid}, s.Problems...)
+	}
+	s.Healthy = len(s.Problems) == 0
+	return s
+}
+
+// stop ends the loop: with restore it puts the originals back first.
+func (l *Loop) stop(restore bool) error {
+	if !restore || l.c.DryRun {
+		l.log.Info("stopped", "tuning", "left")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	err := l.restore(ctx)
+	if err == nil {
+		l.log.Info("stopped", "tuning", "restored")
+	}
+	return err
+}
+
+// lock takes the node's lock, waiting for whoever holds it until ctx ends.
+func (l *Loop) lock(ctx context.Context) (*state.Lock, error) {
+	for {
+		lock, err := state.Acquire(l.c.Node.RunDir(), l.c.Owner)
+		if _, locked := errors.AsType[*state.LockedError](err); !locked {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockedRetry):
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdmatune/rdmatune/apply"
+	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/gather"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// maxTold bounds what a pass lists; more is counted.
+const maxTold = 64
+
+// pass looks at the node, decides, and carries out what is to be done now.
+func (l *Loop) pass(ctx context.Context) {
+	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
+	needed := l.relevant()
+	spec := l.why == OnSpec
+	l.due, l.why, l.events, l.anyPID = time.Time{}, "", 0, false
+	clear(l.pids)
+	if spec {
+		l.reload(ctx)
+	}
+	if !needed || l.spec == nil {
+		l.lastEnd = time.Now()
+		return
+	}
+	problems, again, err := l.once(ctx, &p)
+	p.Took = time.Since(p.Began)
+	l.lastEnd, l.lastTook = time.Now(), p.Took
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return // stopping
+	case err != nil:
+		p.Err = err.Error()
+		problems = append(problems, p.Err)
+		l.logFailure(err)
+		l.failures++
+		l.schedule(OnTimer, min(failedRetry<<min(l.failures-1, 10), failedMost))
+	default:
+		if l.failures > 0 {
+			l.log.Info("passes work again", "failed", l.failures)
+		}
+		l.failures = 0
+		if !again.IsZero() {
+			l.schedule(OnTimer, time.Until(again))
+		}
+	}
+	l.update(func(s *Status) {
+		s.Problems = problems
+		s.Passes++
+		s.LastPass = &p
+		for _, d := range p.Drifts {
+			s.Recent = append([]Drift{d}, s.Recent[:min(len(s.Recent), 19)]...)
+			s.Drifts++
+			if d.Healed > 0 {
+				s.Heals++
+			}
+		}
+	})
+	if l.c.OnPass != nil {
+		l.c.OnPass(p)
+	}
+}
+
+// logFailure says that a pass could not be made, once for each series of failures.
+func (l *Loop) logFailure(err error) {
+	level := slog.LevelError
+	if l.failures > 0 {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "pass failed: it is tried again", "error", err)
+}
+
+// once makes one pass and fills p in. problems keep the node from being as wanted; at
+// again another pass is due, never when it is zero.
+func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time.Time, err error) {
+	lock, err := l.lock(ctx)
+	if err != nil {
+		return nil, again, err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	// What the files say before the look is what the look sees, so that a write after it is
+	// found by the sweep also when its event is lost.
+	if err := l.c.Watcher.Files().Accept(); err != nil {
+		l.log.Debug("kept files", "error", err)
+	}
+	src := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID, Known: l.facts}
+	g, err := src.Gather(ctx, l.spec, false)
+	if err != nil {
+		return nil, again, err
+	}
+	if g.Diags.HasErrors() {
+		return nil, again, fmt.Errorf("the spec does not fit the node: %s", firstError(g.Diags))
+	}
+	if err := apply.CheckRoot(g.Doc, l.spec.Root, l.c.Replace); err != nil {
+		return nil, again, err
+	}
+	l.facts, l.resolved, l.doc = g.Facts, g.Input.Spec, g.Doc
+	if l.settings != g.Input.Spec.Reconcile {
+		l.settings = g.Input.Spec.Reconcile
+		l.judge.after, l.judge.window = l.settings.ContestedAfter, l.settings.Window
+	}
+	full := plan.Make(g.Input)
+	p.Planned = time.Since(p.Began)
+	if full.Errored() {
+		return nil, again, fmt.Errorf("the plan has errors: %s", firstError(full.Diags))
+	}
+	for _, n := range full.Unreadable {
+		problems = append(problems, n.Address+": "+n.Reason)
+	}
+	if len(full.Pending) > 0 {
+		again = time.Now().Add(deferredFor)
+	}
+
+	rulings := l.judge.rule(p.Began, full, g.Doc, func(c plan.Change) cause {
+		return l.causes.find(p.Began, c, l.c.Drivers, l.netdevs)
+	})
+	contested, waiting := l.told(rulings, p)
+	for _, h := range contested {
+		problems = append(problems, fmt.Sprintf("%s %s is not healed: %s", h.Address, h.Setting, h.Reason))
+	}
+	for _, h := range waiting {
+		if !h.Until.IsZero() && (again.IsZero() || h.Until.Before(again)) {
+			again = h.Until
+		}
+	}
+	chosen := map[subject]bool{}
+	drift := true
+	for _, r := range rulings {
+		if r.verdict == Heal {
+			chosen[subjectOf(r.Change)] = true
+			drift = drift && r.Drift
+		}
+	}
+	todo := full.Only(g.Doc, func(c plan.Change) bool { return chosen[subjectOf(c)] })
+	if drift {
+		todo.Guards = nil // what is put back was measured when it was applied
+	}
+	if l.c.DryRun {
+		for _, r := range rulings {
+			problems = append(problems, describe(r)+" (dry run)")
+		}
+	} else if problems, err = l.carryOut(ctx, p, todo, g, rulings, problems); err != nil {
+		return problems, again, err
+	}
+	if p.Changed > 0 {
+		if next := time.Now().Add(followUp); again.IsZero() || next.Before(again) {
+			again = next
+		}
+	}
+	problems = append(problems, l.watch()...)
+	l.summarise(contested, waiting)
+	return problems, again, nil
+}
+
+// carryOut makes the changes of todo and notes what became of each.
+func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather.Gathering, rulings []ruling, problems []string) ([]string, error) {
+	steps := map[string]apply.Step{}
+	r := &apply.Runner{
+		Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
+		Experiment: l.c.Describe(experiment.Reconcile, l.spec, g.Doc, g.Facts),
+		Progress: func(e apply.Event) {
+			l.alive()
+			switch e.Step {
+			case apply.Written, apply.Deferred, apply.Skipped, apply.Failed:
+				steps[e.Address] = e.Step
+			}
+		},
+	}
+	if !todo.Empty() {
+		db, err := experiment.Open(ctx, l.c.Node.StateDir())
+		if err != nil {
+			return problems, fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
+		}
+		r.DB = db
+		defer func() {
+			if err := db.Close(); err != nil {
+				l.log.Error("experiment database", "error", err)
+			}
+		}()
+		if l.c.Meter != nil && len(todo.Guards) > 0 {
+			r.Measure = l.c.Meter(ctx, todo, g.Facts)
+		}
+		p.Experiment = r.Experiment.ID
+	} else {
+		todo.Guards = nil
+	}
+	res, err := r.Run(ctx, todo, g.Doc)
+	if todo.Empty() {
+		p.Experiment = ""
+	}
+	healed := time.Now()
+	broken := map[string]bool{} // workloads whose guard was breached
+	for _, x := range res.Guards {
+		if x.Verdict == experiment.GuardBreached || x.Verdict == experiment.GuardNotMeasured {
+			broken[x.Workload] = x.Verdict == experiment.GuardBreached && slices.Contains(res.RolledBack, x.Workload)
+			problems = append(problems, fmt.Sprintf("guard %q of %s: %s: %s", x.Name, x.Workload, x.Verdict, x.Text))
+		}
+	}
+	outcomes := map[subject]outcome{}
+	for _, c := range todo.Changes {
+		o := done
+		switch step := steps[plan.Address(c.Workload, c.Target)]; {
+		case broken[c.Workload]:
+			o = breached
+		case step == apply.Failed || step == "" && err != nil:
+			o = refused
+		case slices.Contains(res.RolledBack, c.Workload):
+			o = rolledBack
+		case step == apply.Deferred || step == "":
+			o = deferred
+		}
+		l.judge.note(healed, c, todo, o)
+		outcomes[subjectOf(c)] = o
+		if o == done {
+			p.Changed++
+		}
+	}
+	for i := range p.Drifts {
+		d := &p.Drifts[i]
+		if o, made := outcomes[d.subject]; made && o == done {
+			d.Healed = max(healed.Sub(d.When), 1)
+		}
+	}
+	for _, f := range slices.Concat(res.Failures, res.Unrestored) {
+		p.Failures = append(p.Failures, f.Error())
+		problems = append(problems, f.Error())
+		l.log.Error("not in force", "error", f)
+	}
+	for _, w := range res.RolledBack {
+		l.log.Error("rolled back", "workload", w, "experiment", p.Experiment)
+	}
+	for _, d := range p.Drifts {
+		if d.Healed > 0 {
+			l.log.Info("healed", "address", d.Address, "setting", d.Setting, "value", d.Wrote, "writer", d.Writer, "after", d.Healed)
+		}
+	}
+	if p.Changed > 0 {
+		l.log.Info("changed", "settings", p.Changed, "trigger", p.Trigger, "experiment", p.Experiment, "took", time.Since(p.Began).Round(time.Millisecond))
+	}
+	p.Switches = l.switches(ctx, todo)
+	l.doc = g.Doc
+	if doc, loadErr := state.Load(l.c.Node.StateDir()); loadErr == nil {
+		l.doc = doc
+	}
+	return problems, err
+}
+
+// switches are those that a plan has ordered.
+func (l *Loop) switches(ctx context.Context, p *plan.Plan) []experiment.Switch {
+	if l.c.Switches == nil {
+		return nil
+	}
+	var out []experiment.Switch
+	seen := map[string]bool{}
+	for _, c := range p.Changes {
+		if c.Target.Kind == param.Hint && c.Index != "" && !seen[c.Workload] {
+			seen[c.Workload] = true
+			out = append(out, l.c.Switches(ctx, c.Workload, p.Generations[c.Workload].Counter)...)
+		}
+	}
+	return out
+}
+
+// told turns rulings into what the status and the log say of them.
+func (l *Loop) told(rulings []ruling, p *Pass) (contested, waiting []Held) {
+	for _, r := range rulings {
+		h := Held{Address: plan.Address(r.Workload, r.Target), Setting: settingName(r.ID, r.Index), Reason: r.reason,
+			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until}
+		switch r.verdict {
+		case Heal:
+		case Wait:
+			waiting = append(waiting, h)
+		default:
+			contested = append(contested, h)
+			if r.news {
+				l.log.Warn(string(r.verdict), "address", h.Address, "setting", h.Setting, "reason", h.Reason, "writer", h.Writer)
+			}
+		}
+		if !r.fresh || len(p.Drifts) >= maxTold {
+			continue
+		}
+		d := Drift{Address: h.Address, Setting: h.Setting, Wrote: param.Format(r.ID, r.New), Found: param.Format(r.ID, r.Old),
+			Writer: r.cause.writer, Known: r.cause.known, When: r.cause.when, Ruling: string(r.verdict), subject: subjectOf(r.Change)}
+		l.log.Info("drift", "address", d.Address, "setting", d.Setting, "wrote", d.Wrote, "found", d.Found, "writer", d.Writer, "ruling", d.Ruling)
+		p.Drifts = append(p.Drifts, d)
+	}
+	return contested, waiting
+}
+
+// settingName is a parameter's attribute, with the thread or connection that it is of.
+func settingName(id param.ID, index string) string {
+	row, _ := param.Lookup(id)
+	if index == "" {
+		return row.Attr
+	}
+	return row.Attr + "[" + index + "]"
+}
+
+func describe(r ruling) string {
+	return fmt.Sprintf("%s %s: %s -> %s", plan.Address(r.Workload, r.Target), settingName(r.ID, r.Index), param.Format(r.ID, r.Old), param.Format(r.ID, r.New))
+}
+
+// netdevs are those of a PCI function.
+func (l *Loop) netdevs(function string) []string {
+	if l.facts == nil {
+		return nil
+	}
+	var out []string
+	for _, n := range l.facts.Netdevs {
+		if n.PCI != nil && strings.EqualFold(*n.PCI, function) {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
+// restore puts every original back, as destroy does.
+func (l *Loop) restore(ctx context.Context) (err error) {
+	lock, err := l.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	g, err := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID}.Gather(ctx, nil, false)
+	if err != nil {
+		return err
+	}
+	p := plan.Make(g.Input)
+	r := &apply.Runner{Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
+		Experiment: l.c.Describe(experiment.Destroy, nil, g.Doc, g.Facts), Progress: func(apply.Event) { l.alive() }}
+	if !p.Empty() {
+		if r.DB, err = experiment.Open(ctx, l.c.Node.StateDir()); err != nil {
+			return fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
+		}
+		defer func() { err = errors.Join(err, r.DB.Close()) }()
+	}
+	res, err := r.Run(ctx, p, g.Doc)
+	if l.c.Negotiate != nil {
+		if _, negErr := l.c.Negotiate(ctx, nil); negErr != nil {
+			err = errors.Join(err, negErr)
+		}
+	}
+	return errors.Join(append(append([]error{err}, res.Failures...), res.Unrestored...)...)
+}

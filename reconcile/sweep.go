@@ -1,0 +1,186 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/internal/interrupts"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/reconcile/watch"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// sweep looks at what is managed and asks for a pass if something is not as it was left.
+// It is cheap: files are kept open and compared with what they were, the other settings
+// are read from the kernel or their process. Every fullEvery-th, and where there is no
+// such short way, it is a whole pass.
+func (l *Loop) sweep(ctx context.Context) {
+	l.swept++
+	l.update(func(s *Status) { s.Sweeps++ })
+	if !l.on(watch.Spec) {
+		if l.reload(ctx) {
+			l.schedule(OnSpec, 0)
+			return
+		}
+	}
+	if l.swept%fullEvery == 0 || !l.on(watch.Kernel) || !l.on(watch.Processes) {
+		l.facts = nil
+		l.schedule(OnSweep, 0)
+		return
+	}
+	different, err := l.c.Watcher.Files().Changed()
+	if err != nil {
+		l.log.Debug("kept files", "error", err)
+	}
+	if len(different) > 0 || err != nil || l.drifted(ctx) {
+		l.log.Debug("sweep", "files", len(different))
+		l.schedule(OnSweep, 0)
+	}
+}
+
+// on reports whether a source works.
+func (l *Loop) on(s watch.Source) bool {
+	return slices.ContainsFunc(l.c.Watcher.Statuses(), func(x watch.Status) bool { return x.Source == s && x.On })
+}
+
+// drifted reports whether a managed setting that is in no file is not as it was written,
+// or its target is gone.
+func (l *Loop) drifted(ctx context.Context) bool {
+	written := map[param.Target][]state.Entry{}
+	for _, e := range l.doc.Entries {
+		if e.BootID != l.c.BootID {
+			continue
+		}
+		if d, err := l.c.Drivers.Driver(e.Target.Kind); err != nil {
+			continue
+		} else if _, file := d.(drivers.Filer); file {
+			continue
+		}
+		written[e.Target.Key()] = append(written[e.Target.Key()], e)
+	}
+	for t, entries := range written {
+		o, there, err := l.c.Drivers.Reread(ctx, t)
+		if err != nil || !there {
+			return true
+		}
+		for _, e := range entries {
+			s, ok := drivers.Lookup(o.Settings, e.ID, e.Index)
+			if !ok || s.Value != e.Written {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// watch keeps the files of what is managed open and heard, but for those that were given
+// up, and sees to irqbalance. What it returns are problems.
+func (l *Loop) watch() (problems []string) {
+	var paths []string
+	var irqs []int
+	seen := map[param.Target]bool{}
+	for _, e := range l.doc.Entries {
+		t := e.Target.Key()
+		if e.BootID != l.c.BootID || seen[t] {
+			continue
+		}
+		seen[t] = true
+		d, err := l.c.Drivers.Driver(t.Kind)
+		if err != nil {
+			continue
+		}
+		f, ok := d.(drivers.Filer)
+		if !ok {
+			continue
+		}
+		files, err := f.Files(t)
+		if err != nil {
+			continue // gone; the next plan drops it
+		}
+		for id, path := range files {
+			if r := l.judge.records[subject{t.Kind, t.Name, id, ""}]; r != nil && r.contested {
+				continue // its writer would only be heard in vain
+			}
+			paths = append(paths, path)
+			if t.Kind == param.IRQ {
+				if n, ok := interrupts.NumberOf(path); ok {
+					irqs = append(irqs, n)
+				}
+			}
+		}
+	}
+	slices.Sort(paths)
+	if err := l.c.Watcher.Files().Set(slices.Compact(paths)); err != nil {
+		l.log.Debug("kept files", "error", err)
+	}
+	if l.c.Negotiate == nil || l.c.DryRun {
+		return nil
+	}
+	slices.Sort(irqs)
+	if !l.settings.Irqbalance {
+		irqs = nil
+	}
+	said, err := l.c.Negotiate(context.Background(), slices.Compact(irqs))
+	if err != nil {
+		problems = append(problems, "irqbalance: "+err.Error())
+	}
+	l.update(func(s *Status) { s.Irqbalance = said })
+	return problems
+}
+
+// summarise puts what is managed into the status.
+func (l *Loop) summarise(contested, waiting []Held) {
+	workloads := make([]Workload, 0, len(l.resolved.Workloads))
+	for _, w := range l.resolved.Workloads {
+		x := Workload{Address: w.Address, Generation: l.doc.Generations[w.Address].Counter}
+		for _, want := range w.Wants {
+			if want.Kind != param.Hint || len(want.Targets) == 0 {
+				continue
+			}
+			for _, s := range want.Targets[0].Settings {
+				if n, ok := s.Value.AsInt(); ok && s.ID == param.HintSize {
+					x.Hint = &n
+				}
+			}
+		}
+		processes := map[string]bool{}
+		for _, e := range l.doc.Entries {
+			if e.BootID != l.c.BootID || !slices.Contains(e.Workloads, w.Address) {
+				continue
+			}
+			x.Settings++
+			if pid, err := strconv.Atoi(e.Target.Name); err == nil && pid > 0 && (e.Target.Kind == param.Pinning || e.Target.Kind == param.Hint) {
+				processes[e.Target.Name] = true
+			}
+			if e.ID == param.HintSize && e.Index != "" {
+				x.Connections++
+			}
+		}
+		x.Processes = len(processes)
+		workloads = append(workloads, x)
+	}
+	var rivals []string
+	if l.c.Rivals != nil {
+		rivals = l.c.Rivals()
+	}
+	l.update(func(s *Status) {
+		s.Workloads, s.Contested, s.Waiting, s.Others = workloads, contested, waiting, rivals
+		s.Spec.Commit = l.doc.GitCommit
+	})
+}
+
+// bounce says why a change may not take its link down, "" when it may.
+func (l *Loop) bounce(c plan.Change) string {
+	if !l.settings.AllowLinkBounce {
+		return `it would take the link down for a moment, and the spec does not allow that (reconcile { link_bounce = "allow" })`
+	}
+	why, err := inUse(c.Target.Name)
+	if err != nil {
+		return fmt.Sprintf("it would take the link down for a moment, and whether that is in use could not be found out: %v", err)
+	}
+	return why
+}
