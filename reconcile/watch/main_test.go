@@ -61,8 +61,8 @@ func on(t *testing.T, w *Watcher, s Source, word string) bool {
 	return false
 }
 
-// await returns the first event that is as wanted, and the others before it.
-func await(t *testing.T, w *Watcher, what string, wanted func(e Event) bool) (Event, []Event) {
+// await returns the first event of a source that is as wanted, and its others before it.
+func await(t *testing.T, w *Watcher, what string, s Source, wanted func(e Event) bool) (Event, []Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -70,23 +70,28 @@ func await(t *testing.T, w *Watcher, what string, wanted func(e Event) bool) (Ev
 	for {
 		select {
 		case e, ok := <-w.Events():
-			if !ok {
-				t.Fatalf("%s: the watcher is closed; before it: %v", what, others)
-			}
-			if wanted(e) {
+			switch {
+			case !ok:
+				t.Fatalf("%s: the watcher is closed", what)
+			case e.Source != s:
+			case wanted(e):
 				return e, others
+			default:
+				others = append(others, e)
 			}
-			others = append(others, e)
 		case <-ctx.Done():
-			t.Fatalf("%s: did not come; but: %v", what, others)
+			t.Fatalf("%s: did not come; the last others: %+v", what, others[max(0, len(others)-10):])
 		}
 	}
 }
 
-// is matches an event exactly but for its writer and time.
-func is(s Source, what, subject string) func(e Event) bool {
-	return func(e Event) bool { return e.Source == s && e.What == what && e.Subject == subject }
+// is matches an event by what it says, whoever did it.
+func is(what, subject string) func(e Event) bool {
+	return func(e Event) bool { return e.What == what && e.Subject == subject }
 }
+
+// anything matches every event.
+func anything(Event) bool { return true }
 
 // shell runs a command with a name of its own, and returns its process id and output.
 func shell(t testing.TB, command string) (pid int, out string) {
