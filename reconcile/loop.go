@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type Config struct {
 	// DryRun looks, judges and tells, and changes nothing.
 	DryRun  bool
 	Watcher *watch.Watcher
+	// Before is called under the lock before each look; nil does nothing.
+	Before func(ctx context.Context) error
 	// Describe fills in the record of a run as far as it is known before it.
 	Describe func(kind experiment.Kind, sp *spec.Spec, doc *state.Document, facts *node.Facts) experiment.Experiment
 	// Switches reports the switches of a workload's generation; nil reports none.
@@ -88,6 +91,7 @@ type Loop struct {
 	settings spec.Reconcile
 	resolved *spec.Resolved // of the last pass
 	facts    *node.Facts    // found in the last pass, nil when they may have changed
+	fresh    bool           // they were found in this pass
 	doc      *state.Document
 	swept    int
 
@@ -120,15 +124,19 @@ func New(c Config) *Loop {
 	return l
 }
 
-// Run keeps the node until ctx ends, and then leaves the tuning or restores the originals
-// as the spec or restore says. hup brings a signal to read the spec anew and to try again
-// what was given up. An error means that the loop could not begin: a spec that is invalid
-// when nothing is managed yet, another spec that tunes the node, a state that cannot be
-// read.
-func (l *Loop) Run(ctx context.Context, hup <-chan struct{}, restore func(fromSpec bool) bool) error {
+// ErrNotBegun: the loop has not looked at the node, and nothing was changed.
+var ErrNotBegun = errors.New("nothing was begun")
+
+// Run keeps the node until ctx ends, and then leaves the tuning or restores the originals,
+// as restore decides, which is told what the spec says. A signal on hup reads the spec anew
+// and tries again what was given up. ready is called after the first look. The error wraps
+// ErrNotBegun for a spec that is invalid when nothing is managed yet, another spec that
+// tunes the node, and a state that cannot be read; else it is about restoring.
+func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromSpec bool) bool, ready func()) error {
 	if err := l.begin(ctx); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotBegun, err)
 	}
+	ready()
 	sweep := time.NewTicker(l.settings.Sweep)
 	defer sweep.Stop()
 	alive := time.NewTicker(beat)
@@ -149,8 +157,12 @@ func (l *Loop) Run(ctx context.Context, hup <-chan struct{}, restore func(fromSp
 		select {
 		case <-ctx.Done():
 			return l.stop(restore(l.settings.RestoreOnStop))
-		case e := <-l.c.Watcher.Events():
-			l.hear(e)
+		case e, ok := <-l.c.Watcher.Events():
+			if ok {
+				l.hear(e)
+			} else if ctx.Err() == nil {
+				return errors.New("the watcher was closed")
+			}
 		case <-hup:
 			l.log.Info("reload", "trigger", OnSignal)
 			l.reload(ctx)

@@ -94,6 +94,12 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	if err := l.c.Watcher.Files().Accept(); err != nil {
 		l.log.Debug("kept files", "error", err)
 	}
+	if l.c.Before != nil {
+		if err := l.c.Before(ctx); err != nil {
+			return nil, again, err
+		}
+	}
+	l.fresh = l.facts == nil
 	src := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID, Known: l.facts}
 	g, err := src.Gather(ctx, l.spec, false)
 	if err != nil {
@@ -158,7 +164,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 			again = next
 		}
 	}
-	problems = append(problems, l.watch()...)
+	problems = append(problems, l.watch(ctx)...)
 	l.summarise(contested, waiting)
 	return problems, again, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
@@ -13,6 +14,9 @@ import (
 	"github.com/rdmatune/rdmatune/reconcile/watch"
 	"github.com/rdmatune/rdmatune/state"
 )
+
+// negotiation bounds the wait for irqbalance, which answers between two of its rounds.
+const negotiation = 3 * time.Second
 
 // sweep looks at what is managed and asks for a pass if something is not as it was left.
 // It is cheap: files are kept open and compared with what they were, the other settings
@@ -79,7 +83,7 @@ func (l *Loop) drifted(ctx context.Context) bool {
 
 // watch keeps the files of what is managed open and heard, but for those that were given
 // up, and sees to irqbalance. What it returns are problems.
-func (l *Loop) watch() (problems []string) {
+func (l *Loop) watch(ctx context.Context) (problems []string) {
 	var paths []string
 	var irqs []int
 	seen := map[param.Target]bool{}
@@ -124,11 +128,20 @@ func (l *Loop) watch() (problems []string) {
 	if !l.settings.Irqbalance {
 		irqs = nil
 	}
-	said, err := l.c.Negotiate(context.Background(), slices.Compact(irqs))
+	ctx, cancel := context.WithTimeout(ctx, negotiation)
+	defer cancel()
+	said, err := l.c.Negotiate(ctx, slices.Compact(irqs))
 	if err != nil {
 		problems = append(problems, "irqbalance: "+err.Error())
 	}
-	l.update(func(s *Status) { s.Irqbalance = said })
+	news := false
+	l.update(func(s *Status) {
+		news = s.Irqbalance != said
+		s.Irqbalance, s.IrqbalanceAgreed = said, err == nil
+	})
+	if news {
+		l.log.Info("irqbalance", "agreement", said)
+	}
 	return problems
 }
 
@@ -163,12 +176,12 @@ func (l *Loop) summarise(contested, waiting []Held) {
 		x.Processes = len(processes)
 		workloads = append(workloads, x)
 	}
-	var rivals []string
-	if l.c.Rivals != nil {
-		rivals = l.c.Rivals()
+	if l.fresh && l.c.Rivals != nil {
+		rivals := l.c.Rivals()
+		l.update(func(s *Status) { s.Others = rivals })
 	}
 	l.update(func(s *Status) {
-		s.Workloads, s.Contested, s.Waiting, s.Others = workloads, contested, waiting, rivals
+		s.Workloads, s.Contested, s.Waiting = workloads, contested, waiting
 		s.Spec.Commit = l.doc.GitCommit
 	})
 }

@@ -134,7 +134,10 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 	if err := control.MakeRunDir(s.node.RunDir()); err != nil {
 		return err
 	}
-	lock, err := state.Acquire(s.node.RunDir(), state.Owner{
+	if err := besideDaemon(s.node.RunDir(), sp); err != nil {
+		return err
+	}
+	lock, err := acquire(ctx, s.node.RunDir(), state.Owner{
 		PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second),
 	})
 	if err != nil {
@@ -171,6 +174,41 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 		}
 	}
 	return o.carryOut(ctx, s, p, kind, a)
+}
+
+// besideDaemon refuses what a running daemon would undo: another spec than the one it
+// keeps, and restoring the originals.
+func besideDaemon(runDir string, sp *spec.Spec) error {
+	err := state.Daemon(runDir)
+	d, running := errors.AsType[*state.DaemonError](err)
+	switch {
+	case !running:
+		return err
+	case sp == nil:
+		return fmt.Errorf("%w, and would put everything back: stop it first (systemctl stop rdmatune, or a SIGTERM to it)", err)
+	case sp.Root != d.Owner.Spec:
+		return fmt.Errorf("%w: apply that spec, or stop the daemon first to tune the node by %s", err, sp.Root)
+	}
+	return nil
+}
+
+// passTime bounds the wait for a pass of the daemon to end.
+const passTime = 10 * time.Second
+
+// acquire takes the node's lock, and waits a while for a daemon, which holds it for short
+// times only.
+func acquire(ctx context.Context, runDir string, o state.Owner) (*state.Lock, error) {
+	for deadline := time.Now().Add(passTime); ; {
+		lock, err := state.Acquire(runDir, o)
+		if _, locked := errors.AsType[*state.LockedError](err); !locked || state.Daemon(runDir) == nil || time.Now().After(deadline) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // confirm asks for a yes on the terminal.

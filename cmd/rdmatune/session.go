@@ -22,6 +22,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/gather"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
@@ -101,6 +102,11 @@ func (s *session) wire() {
 		pinning.New(n, s.named), cpufreq.New(n.FS()), dmalatency.New(n.FS(), n.Procs(), n.RunDir(), nil), irq.New(n.FS()), coalesce.New(n),
 		control.NewDriver(n.RunDir(), n.Procs().Matches),
 	)
+}
+
+// hold makes the session's process the one that can hold the machine's idle latency.
+func (s *session) hold(h *dmalatency.Holder) {
+	s.drivers[param.DMALatency] = dmalatency.New(s.node.FS(), s.node.Procs(), s.node.RunDir(), h)
 }
 
 // adopt shows the transports of a node that is not this machine as its processes.

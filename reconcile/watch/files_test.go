@@ -90,11 +90,9 @@ func TestFiles(t *testing.T) {
 }
 
 func TestRefusedFiles(t *testing.T) {
-	dir := t.TempDir()
 	f := newFiles(true)
 	defer f.close()
 	must(t, f.Set([]string{"/proc/sys/kernel/ostype"}))
-	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	for _, path := range []string{
 		"/etc/passwd", "/proc/../etc/passwd", "proc/version", "", "/proc", "/sys/", "/procs/x", "/proc//version", "/dev/null",
 	} {
@@ -106,7 +104,7 @@ func TestRefusedFiles(t *testing.T) {
 		t.Errorf("a refused set has replaced the one before: %d files", f.Len())
 	}
 	// A path of procfs that leads out of it.
-	out := fmt.Sprintf("/proc/%d/root/etc/passwd", os.Getpid())
+	out := fmt.Sprintf("/proc/%d/exe", os.Getpid())
 	if err := f.Set([]string{out, "/proc/sys/kernel/ostype"}); err == nil || !strings.Contains(err.Error(), "not a file of procfs") {
 		t.Errorf("%s: %v", out, err)
 	}

@@ -89,7 +89,7 @@ func TestWriterInALoop(t *testing.T) {
 	write(t, a, "x")
 	write(t, b, "x")
 	must(t, w.Files().Set([]string{a, b}))
-	loop, _ := shell(t, fmt.Sprintf("i=0; while [ $i -lt 5000 ]; do echo 1 >%q; echo 2 >%q; i=$((i+1)); done", a, b))
+	loop, _ := shell(t, fmt.Sprintf("exec 3>>%q 4>>%q; i=0; while [ $i -lt 5000 ]; do echo 1 >&3; echo 2 >&4; i=$((i+1)); done", a, b))
 	other, _ := shell(t, fmt.Sprintf("echo 3 >%q", b))
 	_, before := await(t, w, "the other's", Writes, func(e Event) bool { return e.PID == other })
 	for _, e := range before {
@@ -144,7 +144,6 @@ func TestNetworkNamespace(t *testing.T) {
 			wants = slices.DeleteFunc(wants, func(want func(Event) bool) bool { return want(e) })
 		}
 	}
-	const sys = "/devices/virtual/net/"
 	must(t, netlink.LinkSetUp(a))
 	must(t, netlink.LinkSetUp(b))
 	heard(Links, is("add", "watch0"), is("add", "watch1"), is("up", "watch0"), is("up", "watch1"))
