@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"tune":                       {"param", "measure", "bench"},
 	"reconcile/watch":            {"internal/printable", "internal/ethnl"},
 	"cmd/rdmatune":               {"..."},
+	"packaging":                  {"spec"},
 	"examples":                   {"..."},
 	"internal/fence":             {},
 	"test":                       {},
