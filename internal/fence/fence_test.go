@@ -55,6 +55,7 @@ var allowed = map[string][]string{
 	"bench":                      {"param", "measure", "drivers/verbs/control", "drivers/verbs/transport"},
 	"bench/ring":                 {"bench"},
 	"tune":                       {"param", "measure", "bench"},
+	"reconcile/serve":            {"param", "experiment", "reconcile", "reconcile/watch", "drivers/verbs/control"},
 	"reconcile/watch":            {"internal/printable", "internal/ethnl"},
 	"cmd/rdmatune":               {"..."},
 	"packaging":                  {"spec"},
