@@ -44,8 +44,8 @@ type ruling struct {
 
 // Bounds of patience.
 const (
-	firstBackoff = 250 * time.Millisecond // after the second rewrite; it doubles with each
-	lastBackoff  = 30 * time.Second
+	firstBackoff = 250 * time.Millisecond // between the first two heals; it doubles with each
+	lastBackoff  = 10 * time.Second
 	firstRetry   = time.Second // after a refused write; it doubles with each
 	lastRetry    = 5 * time.Minute
 	deferredFor  = 15 * time.Second // until a switch that a peer put off is asked for again
@@ -73,6 +73,7 @@ type record struct {
 	writer    string
 	next      time.Time // not before
 	why       string    // of next
+	healed    time.Time // last
 	refusals  int       // writes in a row that did not work
 	contested bool
 	breached  bool // a guard undid it
@@ -142,7 +143,7 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 			r.rewrites = append(r.rewrites, now)
 		}
 		if n := j.count(r); n > 1 {
-			j.postpone(r, now, min(firstBackoff<<min(n-2, 20), lastBackoff), fmt.Sprintf("rewritten %d times within %v", n, j.window))
+			j.postpone(r, r.healed, min(firstBackoff<<min(n-2, 20), lastBackoff), fmt.Sprintf("rewritten %d times within %v", n, j.window))
 		}
 	}
 	out.rewrites = len(r.rewrites) + len(r.resets)
@@ -165,8 +166,8 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 // count is how often the setting was rewritten, by whomever.
 func (j *judge) count(r *record) int { return len(r.rewrites) + len(r.resets) }
 
-func (j *judge) postpone(r *record, now time.Time, by time.Duration, why string) {
-	if next := now.Add(by); next.After(r.next) {
+func (j *judge) postpone(r *record, from time.Time, by time.Duration, why string) {
+	if next := from.Add(by); next.After(r.next) {
 		r.next, r.why = next, why
 	}
 }
@@ -180,11 +181,11 @@ func (j *judge) hint(now time.Time, out ruling, r *record, p *plan.Plan, before 
 	case r.breached, c.Action != param.Restore && old.Rejected && old.Follows == next.Follows:
 		out.verdict = Rejected
 		out.reason = fmt.Sprintf("its last generation was rolled back (now %d): it is tried again when the spec changes, or by rdmatune apply", old.Counter)
-	case now.Before(r.next):
-		out.verdict, out.reason, out.until = Wait, r.why, r.next
 	case c.Index != "" && r.tried != 0 && r.tried >= p.Orders[c.Target.Key()].Generation:
 		out.verdict = Once
 		out.reason = fmt.Sprintf("its connection was asked to switch in generation %d already", r.tried)
+	case now.Before(r.next):
+		out.verdict, out.reason, out.until = Wait, r.why, r.next
 	}
 	return out
 }
@@ -211,7 +212,7 @@ func (j *judge) note(now time.Time, c plan.Change, p *plan.Plan, o outcome) {
 	}
 	switch o {
 	case done:
-		r.wrote, r.pending, r.refusals = c.New, false, 0
+		r.wrote, r.pending, r.refusals, r.healed = c.New, false, 0, now
 	case deferred:
 		j.postpone(r, now, deferredFor, "put off by a peer or a cooldown")
 	case refused:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,6 +102,7 @@ type Loop struct {
 	pids     map[int]bool
 	anyPID   bool // more than could be remembered
 	causes   causes
+	unhealed map[subject]Drift
 	lastEnd  time.Time
 	lastTook time.Duration
 	failures int // passes in a row that could not be made
@@ -111,7 +113,7 @@ type Loop struct {
 
 // New returns a loop that has looked at nothing yet.
 func New(c Config) *Loop {
-	l := &Loop{c: c, log: c.Log, pids: map[int]bool{}, settings: spec.DefaultReconcile}
+	l := &Loop{c: c, log: c.Log, pids: map[int]bool{}, unhealed: map[subject]Drift{}, settings: spec.DefaultReconcile}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -349,7 +351,7 @@ func (l *Loop) Status() Status {
 	defer l.mu.Unlock()
 	s := l.status
 	s.Sources = sources
-	s.Problems = append([]string(nil), s.Problems...)
+	s.Problems, s.Recent = slices.Clone(s.Problems), slices.Clone(s.Recent)
 	if s.Spec.Invalid != "" {
 		s.Problems = append([]string{"the spec is invalid, and the last good one is kept: " + s.Spec.Invalid}, s.Problems...)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/rdmatune/rdmatune/state"
 )
 
-// maxTold bounds what a pass lists; more is counted.
-const maxTold = 64
+// recentDrifts are kept in the status.
+const recentDrifts = 20
 
 // pass looks at the node, decides, and carries out what is to be done now.
 func (l *Loop) pass(ctx context.Context) {
@@ -60,10 +60,15 @@ func (l *Loop) pass(ctx context.Context) {
 		s.Passes++
 		s.LastPass = &p
 		for _, d := range p.Drifts {
-			s.Recent = append([]Drift{d}, s.Recent[:min(len(s.Recent), 19)]...)
+			s.Recent = append([]Drift{d}, s.Recent[:min(len(s.Recent), recentDrifts-1)]...)
 			s.Drifts++
-			if d.Healed > 0 {
-				s.Heals++
+		}
+		s.Heals += uint64(len(p.Heals))
+		for _, d := range p.Heals {
+			for i := range s.Recent {
+				if r := &s.Recent[i]; r.subject == d.subject && r.When.Equal(d.When) {
+					r.Healed = d.Healed
+				}
 			}
 		}
 	})
@@ -131,7 +136,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	rulings := l.judge.rule(p.Began, full, g.Doc, func(c plan.Change) cause {
 		return l.causes.find(p.Began, c, l.c.Drivers, l.netdevs)
 	})
-	contested, waiting := l.told(rulings, p)
+	contested, waiting := l.tell(rulings, p)
 	for _, h := range contested {
 		problems = append(problems, fmt.Sprintf("%s %s is not healed: %s", h.Address, h.Setting, h.Reason))
 	}
@@ -232,11 +237,15 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 			p.Changed++
 		}
 	}
-	for i := range p.Drifts {
-		d := &p.Drifts[i]
-		if o, made := outcomes[d.subject]; made && o == done {
-			d.Healed = max(healed.Sub(d.When), 1)
+	for s, o := range outcomes {
+		d, drifted := l.unhealed[s]
+		if !drifted || o != done {
+			continue
 		}
+		delete(l.unhealed, s)
+		d.Healed = max(healed.Sub(d.When), 1)
+		p.Heals = append(p.Heals, d)
+		l.log.Log(ctx, told(len(p.Heals), slog.LevelInfo), "healed", "address", d.Address, "setting", d.Setting, "value", d.Wrote, "writer", d.Writer, "after", d.Healed.Round(time.Microsecond))
 	}
 	for _, f := range slices.Concat(res.Failures, res.Unrestored) {
 		p.Failures = append(p.Failures, f.Error())
@@ -245,11 +254,6 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 	}
 	for _, w := range res.RolledBack {
 		l.log.Error("rolled back", "workload", w, "experiment", p.Experiment)
-	}
-	for _, d := range p.Drifts {
-		if d.Healed > 0 {
-			l.log.Info("healed", "address", d.Address, "setting", d.Setting, "value", d.Wrote, "writer", d.Writer, "after", d.Healed)
-		}
 	}
 	if p.Changed > 0 {
 		l.log.Info("changed", "settings", p.Changed, "trigger", p.Trigger, "experiment", p.Experiment, "took", time.Since(p.Began).Round(time.Millisecond))
@@ -278,9 +282,11 @@ func (l *Loop) switches(ctx context.Context, p *plan.Plan) []experiment.Switch {
 	return out
 }
 
-// told turns rulings into what the status and the log say of them.
-func (l *Loop) told(rulings []ruling, p *Pass) (contested, waiting []Held) {
+// tell turns rulings into what the status and the log say of them.
+func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
+	seen := make(map[subject]bool, len(rulings))
 	for _, r := range rulings {
+		seen[subjectOf(r.Change)] = true
 		h := Held{Address: plan.Address(r.Workload, r.Target), Setting: settingName(r.ID, r.Index), Reason: r.reason,
 			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until}
 		switch r.verdict {
@@ -290,18 +296,39 @@ func (l *Loop) told(rulings []ruling, p *Pass) (contested, waiting []Held) {
 		default:
 			contested = append(contested, h)
 			if r.news {
-				l.log.Warn(string(r.verdict), "address", h.Address, "setting", h.Setting, "reason", h.Reason, "writer", h.Writer)
+				l.log.Log(context.Background(), told(len(contested), slog.LevelWarn), string(r.verdict), "address", h.Address, "setting", h.Setting, "reason", h.Reason, "writer", h.Writer)
 			}
 		}
-		if !r.fresh || len(p.Drifts) >= maxTold {
+		if !r.fresh {
 			continue
 		}
 		d := Drift{Address: h.Address, Setting: h.Setting, Wrote: param.Format(r.ID, r.New), Found: param.Format(r.ID, r.Old),
 			Writer: r.cause.writer, Known: r.cause.known, When: r.cause.when, Ruling: string(r.verdict), subject: subjectOf(r.Change)}
-		l.log.Info("drift", "address", d.Address, "setting", d.Setting, "wrote", d.Wrote, "found", d.Found, "writer", d.Writer, "ruling", d.Ruling)
+		l.log.Log(context.Background(), told(len(p.Drifts), slog.LevelInfo), "drift", "address", d.Address, "setting", d.Setting, "wrote", d.Wrote, "found", d.Found, "writer", d.Writer, "ruling", d.Ruling)
+		if r.verdict != Contested && len(l.unhealed) < maxRecords {
+			l.unhealed[d.subject] = d
+		}
 		p.Drifts = append(p.Drifts, d)
 	}
+	for s := range l.unhealed {
+		if !seen[s] {
+			delete(l.unhealed, s) // it was put right by somebody else, or is gone
+		}
+	}
+	if n := len(p.Drifts); n > maxTold {
+		l.log.Info("drift", "settings", n, "trigger", p.Trigger)
+	}
 	return contested, waiting
+}
+
+// maxTold is how many lines of a kind a pass logs; the others are for debugging.
+const maxTold = 20
+
+func told(lines int, level slog.Level) slog.Level {
+	if lines > maxTold {
+		return slog.LevelDebug
+	}
+	return level
 }
 
 // settingName is a parameter's attribute, with the thread or connection that it is of.

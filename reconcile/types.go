@@ -49,10 +49,11 @@ type Pass struct {
 	Trigger  Trigger       `json:"trigger"`
 	Began    time.Time     `json:"began"`
 	Took     time.Duration `json:"took_ns"`
-	Planned  time.Duration `json:"planned_ns"` // how much of it was looking and planning
-	Events   int           `json:"events"`     // that led to it
-	Drifts   []Drift       `json:"drifts,omitempty"`
-	Changed  int           `json:"changed"` // settings written, drift and others
+	Planned  time.Duration `json:"planned_ns"`       // how much of it was looking and planning
+	Events   int           `json:"events"`           // that led to it
+	Drifts   []Drift       `json:"drifts,omitempty"` // seen for the first time
+	Heals    []Drift       `json:"heals,omitempty"`  // that read right again, also those of earlier passes
+	Changed  int           `json:"changed"`          // settings written, drift and others
 	Failures []string      `json:"failures,omitempty"`
 	// Switches are the connections' that the pass ordered.
 	Switches []experiment.Switch `json:"switches,omitempty"`

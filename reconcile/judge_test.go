@@ -1,0 +1,223 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// A step is one pass of a judge: who is behind the change, or "" for no change in the
+// plan, and what is ruled. What is healed is reported with the step's outcome.
+type step struct {
+	after   time.Duration // since the step before
+	by      string        // "app", "kernel", "spec" (nobody: it was never written)
+	want    Verdict
+	outcome outcome
+}
+
+func vector(drift bool, incarnation string) plan.Change {
+	return plan.Change{Drift: drift, Change: param.Change{Workload: "w", ID: param.IRQCPUs, Action: param.Update, Disrupt: param.None,
+		Target: param.Target{Kind: param.IRQ, Name: "x/0", Incarnation: incarnation}, Old: param.Text("7"), New: param.Text("1")}}
+}
+
+func TestJudge(t *testing.T) {
+	second, minute := time.Second, time.Minute
+	repeat := func(n int, s step) []step {
+		out := make([]step, n)
+		for i := range out {
+			out[i] = s
+		}
+		return out
+	}
+	for _, test := range []struct {
+		name  string
+		steps []step
+	}{
+		{"what the spec wants is made at once", []step{{0, "spec", Heal, done}, {second, "", "", done}}},
+		{"one rewrite is healed at once", []step{{0, "spec", Heal, done}, {minute, "app", Heal, done}}},
+		{"the second waits, and is then healed without being counted again", []step{
+			{0, "app", Heal, done}, {second / 10, "app", Wait, done}, {second / 10, "app", Wait, done}, {second, "app", Heal, done}}},
+		{"the fifth within the window is contested, and stays so", append(repeat(4, step{10 * second, "app", Heal, done}),
+			step{10 * second, "app", Contested, done}, step{minute, "app", Contested, done}, step{30 * minute, "app", Contested, done})},
+		{"after a quiet hour a contested setting is tried again", append(repeat(4, step{10 * second, "app", Heal, done}),
+			step{10 * second, "app", Contested, done}, step{61 * minute, "app", Heal, done})},
+		{"rewrites further apart than the window are healed for ever", repeat(20, step{11 * minute, "app", Heal, done})},
+		{"the kernel may reset four times as often", append(append(repeat(19, step{25 * second, "kernel", Heal, done}),
+			step{25 * second, "kernel", Contested, done}), step{25 * second, "kernel", Contested, done})},
+		{"resets by a driver that is bound again and again count although each is another incarnation",
+			append([]step{{0, "spec", Heal, done}}, append(repeat(19, step{25 * second, "rebound", Heal, done}), step{25 * second, "rebound", Contested, done})...)},
+		{"a refused write is tried again later and later", []step{
+			{0, "spec", Heal, refused}, {second / 2, "spec", Wait, done}, {second, "spec", Heal, refused}, {second, "spec", Wait, done},
+			{2 * second, "spec", Heal, refused}, {3 * second, "spec", Wait, done}, {2 * second, "spec", Heal, done}, {second, "", "", done}}},
+		{"but at least every five minutes", append(repeat(12, step{6 * minute, "spec", Heal, refused}), step{4 * minute, "spec", Wait, refused}, step{2 * minute, "spec", Heal, refused})},
+		{"what was undone since another failed is tried again at once", []step{{0, "spec", Heal, rolledBack}, {second / 10, "spec", Heal, done}}},
+		{"what a guard undid is not tried again", []step{{0, "spec", Heal, breached}, {minute, "spec", Rejected, done}, {30 * minute, "spec", Rejected, done}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := newJudge(5, 10*time.Minute, nil)
+			now := time.Unix(1_000_000, 0)
+			for i, s := range test.steps {
+				now = now.Add(s.after)
+				p, before := &plan.Plan{}, &state.Document{}
+				if s.by != "" {
+					incarnation := "a"
+					if s.by == "rebound" {
+						incarnation = fmt.Sprint(i)
+					}
+					p.Changes = []plan.Change{vector(s.by == "app" || s.by == "kernel", incarnation)}
+				}
+				rulings := j.rule(now, p, before, func(plan.Change) cause {
+					return cause{writer: s.by, kernel: s.by != "app", when: now}
+				})
+				if len(rulings) != len(p.Changes) {
+					t.Fatalf("step %d: %d rulings of %d changes", i, len(rulings), len(p.Changes))
+				}
+				for _, r := range rulings {
+					if r.verdict != s.want {
+						t.Fatalf("step %d: %s (%s), want %s", i, r.verdict, r.reason, s.want)
+					}
+					if r.verdict != Heal && r.reason == "" {
+						t.Errorf("step %d: no reason for %s", i, r.verdict)
+					}
+					if (r.verdict == Wait) != r.until.After(now) {
+						t.Errorf("step %d: %s until %v", i, r.verdict, r.until)
+					}
+					if r.verdict == Heal {
+						j.note(now, r.Change, p, s.outcome)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestJudgeForgets: after a change of the spec everything is tried anew.
+func TestJudgeForgets(t *testing.T) {
+	j := newJudge(1, time.Minute, nil)
+	p := &plan.Plan{Changes: []plan.Change{vector(true, "a")}}
+	rule := func() Verdict {
+		return j.rule(time.Unix(1, 0), p, &state.Document{}, func(plan.Change) cause { return cause{writer: "app"} })[0].verdict
+	}
+	if v := rule(); v != Contested {
+		t.Fatalf("%s, want contested at the first rewrite", v)
+	}
+	j.forget()
+	j.after = 2
+	if v := rule(); v != Heal {
+		t.Errorf("after a change of the spec: %s", v)
+	}
+}
+
+// TestJudgeSwitches: a connection is asked once in a generation, whatever came of it.
+func TestJudgeSwitches(t *testing.T) {
+	target := param.Target{Kind: param.Hint, Name: "4711", Incarnation: "s1"}
+	change := plan.Change{Change: param.Change{Workload: "w", Target: target, ID: param.HintSize, Index: "1", Action: param.Replace, Disrupt: param.Pause, Old: param.Int(0), New: param.Int(8192)}}
+	for _, test := range []struct {
+		name     string
+		outcomes []outcome
+		gens     []uint64 // generation of each pass
+		want     []Verdict
+	}{
+		{"switched, and below again although nothing changed: the peer flaps", []outcome{done, done}, []uint64{1, 1}, []Verdict{Heal, Once}},
+		{"refused", []outcome{refused, refused, refused}, []uint64{1, 1, 1}, []Verdict{Heal, Once, Once}},
+		{"put off, and then done", []outcome{deferred, deferred, done}, []uint64{1, 1, 1}, []Verdict{Heal, Wait, Heal}},
+		{"a higher generation is another", []outcome{done, done, done}, []uint64{1, 2, 2}, []Verdict{Heal, Heal, Once}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := newJudge(5, 10*time.Minute, nil)
+			now := time.Unix(1_000_000, 0)
+			for i, gen := range test.gens {
+				p := &plan.Plan{Changes: []plan.Change{change}, Generations: map[string]state.Generation{"w": {Counter: gen, Follows: "d"}},
+					Orders: map[param.Target]param.Order{target.Key(): {Generation: gen}}}
+				r := j.rule(now, p, &state.Document{}, func(plan.Change) cause { return cause{} })[0]
+				if r.verdict != test.want[i] {
+					t.Fatalf("pass %d: %s (%s), want %s", i, r.verdict, r.reason, test.want[i])
+				}
+				if r.verdict == Heal {
+					j.note(now, change, p, test.outcomes[i])
+				}
+				if now = now.Add(time.Second / 2); r.verdict == Wait {
+					now = r.until
+				}
+			}
+		})
+	}
+	// Refused for good: not even when its time has come.
+	j := newJudge(5, 10*time.Minute, nil)
+	p := &plan.Plan{Changes: []plan.Change{change}, Orders: map[param.Target]param.Order{target.Key(): {Generation: 3}}}
+	none := func(plan.Change) cause { return cause{} }
+	now := time.Unix(1_000_000, 0)
+	j.rule(now, p, &state.Document{}, none)
+	j.note(now, change, p, refused)
+	if r := j.rule(now.Add(time.Minute), p, &state.Document{}, none)[0]; r.verdict != Once {
+		t.Errorf("a minute after a refusal: %s", r.verdict)
+	}
+}
+
+// TestJudgeRejected: what was rolled back is not tried again until the spec changes.
+func TestJudgeRejected(t *testing.T) {
+	change := plan.Change{Change: param.Change{Workload: "w", Target: param.Target{Kind: param.Hint, Name: "published/w"}, ID: param.HintSize, Action: param.Update, Old: param.Absent(), New: param.Int(1)}}
+	restore := change
+	restore.Action = param.Restore
+	none := func(plan.Change) cause { return cause{} }
+	before := &state.Document{Generations: map[string]state.Generation{"w": {Counter: 2, Follows: "d", Rejected: true}}}
+	for _, test := range []struct {
+		name    string
+		change  plan.Change
+		follows string
+		want    Verdict
+	}{
+		{"the same again", change, "d", Rejected},
+		{"another hint", change, "e", Heal},
+		{"its restoring", restore, "d", Heal},
+	} {
+		p := &plan.Plan{Changes: []plan.Change{test.change}, Generations: map[string]state.Generation{"w": {Counter: 3, Follows: test.follows}}}
+		if r := newJudge(5, time.Minute, nil).rule(time.Unix(1, 0), p, before, none)[0]; r.verdict != test.want {
+			t.Errorf("%s: %s (%s), want %s", test.name, r.verdict, r.reason, test.want)
+		}
+	}
+}
+
+// TestJudgeLinks: a link is taken down only where that was found harmless.
+func TestJudgeLinks(t *testing.T) {
+	change := vector(false, "a")
+	change.Target.Kind, change.ID, change.Disrupt = param.Coalescing, param.RXUsecs, param.LinkBounce
+	p := &plan.Plan{Changes: []plan.Change{change}}
+	why := ""
+	j := newJudge(5, time.Minute, func(plan.Change) string { return why })
+	for _, test := range []struct {
+		why  string
+		want Verdict
+	}{{"the default route is through it", NoConsent}, {"", Heal}} {
+		why = test.why
+		r := j.rule(time.Unix(1, 0), p, &state.Document{}, func(plan.Change) cause { return cause{} })[0]
+		if r.verdict != test.want || !strings.Contains(r.reason, test.why) {
+			t.Errorf("%q: %s (%s), want %s", test.why, r.verdict, r.reason, test.want)
+		}
+	}
+}
+
+// TestJudgeIsBounded: a machine of a million settings that all come and go.
+func TestJudgeIsBounded(t *testing.T) {
+	j := newJudge(5, time.Minute, nil)
+	now := time.Unix(1_000_000, 0)
+	for round := range 3 {
+		p := &plan.Plan{}
+		for i := range maxRecords {
+			c := vector(true, "a")
+			c.Index = fmt.Sprint(round*maxRecords + i)
+			p.Changes = append(p.Changes, c)
+		}
+		j.rule(now, p, &state.Document{}, func(plan.Change) cause { return cause{} })
+		now = now.Add(time.Second)
+	}
+	j.prune(now)
+	if len(j.records) > maxRecords {
+		t.Errorf("%d records", len(j.records))
+	}
+}
