@@ -137,9 +137,10 @@ func (w *Watcher) Close() error {
 }
 
 // gather is how long a source waits after it has emptied its descriptor and before it
-// listens again. It bounds what a storm costs to a thousand wakes a second: what comes
-// meanwhile is merged or queued by the kernel.
-const gather = time.Millisecond
+// listens again. The first event of a storm is heard at once; what comes after it is merged
+// or queued by the kernel meanwhile, so that no storm costs more than a hundred wakes a
+// second.
+const gather = 10 * time.Millisecond
 
 // pause waits that long, or until stop is closed.
 func pause(stop <-chan struct{}) {
