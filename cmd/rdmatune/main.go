@@ -131,7 +131,7 @@ once without losing a message, and can undo all of it.`,
 	flags.BoolVar(&o.compact, "compact-warnings", false, "print warnings without source and explanation")
 	flags.BoolVar(&o.noColor, "no-color", false, "no colours, as with NO_COLOR set")
 	root.AddCommand(newFacts(o), newSnapshot(o), newValidate(o), newPlan(o), newApply(o), newDestroy(o), newReconcile(o), newBench(o), newTune(o), newExperiments(o),
-		newConnections(o), newAudit(o), newEnv(o), newExec(o), newDoctor(o), newVersion(), newDocs())
+		newConnections(o), newAudit(o), newEnv(o), newExec(o), newDoctor(o), newStatus(o), newVersion(), newDocs())
 	return root
 }
 
