@@ -299,9 +299,7 @@ func TestLabManyProcesses(t *testing.T) {
 	lab(t)
 	const starts = 2000
 	w := listen(t, Config{Local: true})
-	var before, after unix.Rusage
-	must(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
-	began := time.Now()
+	before, began := spent(t), time.Now()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -316,9 +314,7 @@ func TestLabManyProcesses(t *testing.T) {
 		return len(pids) >= starts+1
 	})
 	<-done
-	must(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
-	spent := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
-	t.Logf("%d starts in %v: heard for %v of CPU time each", starts, time.Since(began).Round(time.Millisecond), spent/starts)
+	t.Logf("%d starts in %v: heard for %v of CPU time each", starts, time.Since(began).Round(time.Millisecond), time.Duration(spent(t)-before)/starts)
 
 	shell(t, fmt.Sprintf("i=0; while [ $i -lt %d ]; do nothing; i=$((i+1)); done", starts))
 	await(t, w, "the loss", Processes, is("lost", ""))
