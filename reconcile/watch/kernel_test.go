@@ -42,7 +42,7 @@ func TestWrites(t *testing.T) {
 	}
 	must(t, w.Files().Set([]string{kept, third}))
 	write(t, kept, "own") // by this process
-	pid, _ := shell(t, fmt.Sprintf("echo not kept >%q; cat %q %q >/dev/null; echo 1 >%q", other, kept, other, kept))
+	pid, _ := shell(t, fmt.Sprintf("echo not kept >>%q; cat %q %q >/dev/null; echo 1 >>%q", other, kept, other, kept))
 	e, others := await(t, w, "write", Writes, anything)
 	if e.What != "write" || e.Subject != kept || e.PID != pid || e.When.IsZero() || len(others) > 0 {
 		t.Errorf("%+v, want a write by %d; before it: %v", e, pid, others)
@@ -54,19 +54,19 @@ func TestWrites(t *testing.T) {
 	done := make(chan int)
 	go func() {
 		defer close(done)
-		pid, _ := shell(t, fmt.Sprintf("echo 1 >'%s'; read x <%q; : '\x1b' two", third, fifo))
+		pid, _ := shell(t, fmt.Sprintf("echo 1 >>'%s'; read x <%q; : '\x1b' two", third, fifo))
 		done <- pid
 	}()
 	e, _ = await(t, w, "named", Writes, anything)
 	write(t, fifo, "go\n")
-	if pid := <-done; e.PID != pid || e.Comm != "sh" || e.Subject != filepath.Join(dir, "a?b") || !strings.HasPrefix(e.Command, "/bin/sh -c echo 1 >") || !strings.HasSuffix(e.Command, ": '?' two") {
+	if pid := <-done; e.PID != pid || e.Comm != "sh" || e.Subject != filepath.Join(dir, "a?b") || !strings.HasPrefix(e.Command, "/bin/sh -c echo 1 >>") || !strings.HasSuffix(e.Command, ": '?' two") {
 		t.Errorf("%+v, want the writer %d with its name and command", e, pid)
 	}
 	// Another file at the path: the old one's mark is of no use.
 	must(t, os.Remove(kept))
 	write(t, kept, "new")
 	must(t, w.Files().Set([]string{kept}))
-	pid, _ = shell(t, fmt.Sprintf("echo 1 >'%s'; echo 2 >%q", third, kept))
+	pid, _ = shell(t, fmt.Sprintf("echo 1 >>'%s'; echo 2 >>%q", third, kept))
 	e, others = await(t, w, "write", Writes, anything)
 	if e.Subject != kept || e.PID != pid || len(others) > 0 {
 		t.Errorf("%+v, want %s by %d", e, kept, pid)
@@ -90,7 +90,7 @@ func TestWriterInALoop(t *testing.T) {
 	write(t, b, "x")
 	must(t, w.Files().Set([]string{a, b}))
 	loop, _ := shell(t, fmt.Sprintf("exec 3>>%q 4>>%q; i=0; while [ $i -lt 5000 ]; do echo 1 >&3; echo 2 >&4; i=$((i+1)); done", a, b))
-	other, _ := shell(t, fmt.Sprintf("echo 3 >%q", b))
+	other, _ := shell(t, fmt.Sprintf("echo 3 >>%q", b))
 	_, before := await(t, w, "the other's", Writes, func(e Event) bool { return e.PID == other })
 	for _, e := range before {
 		if e.PID != loop || e.What != "write" {

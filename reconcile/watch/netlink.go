@@ -98,7 +98,7 @@ func (s *socket) run(stop <-chan struct{}) error {
 		if err := errors.Join(err, failed); err != nil {
 			return err
 		}
-		pause(stop)
+		pause(gatherNetlink, stop)
 	}
 }
 

@@ -238,7 +238,7 @@ func (t *tree) run(stop <-chan struct{}) error {
 				return err
 			}
 		}
-		pause(stop)
+		pause(gather, stop)
 	}
 }
 

@@ -136,15 +136,18 @@ func (w *Watcher) Close() error {
 	return w.err
 }
 
-// gather is how long a source waits after it has emptied its descriptor and before it
-// listens again. The first event of a storm is heard at once; what comes after it is merged
-// or queued by the kernel meanwhile, so that no storm costs more than a hundred wakes a
-// second.
-const gather = 10 * time.Millisecond
+// How long a source waits after it has emptied its descriptor and before it listens again.
+// The first event of a storm is heard at once; what comes after it is merged or queued by
+// the kernel meanwhile, so that a storm of writes costs at most a hundred wakes a second,
+// and one of process starts, which are the most frequent by far, twenty.
+const (
+	gather        = 10 * time.Millisecond
+	gatherNetlink = 50 * time.Millisecond
+)
 
 // pause waits that long, or until stop is closed.
-func pause(stop <-chan struct{}) {
-	t := time.NewTimer(gather)
+func pause(d time.Duration, stop <-chan struct{}) {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

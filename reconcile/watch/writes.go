@@ -82,7 +82,7 @@ func (s *writes) run(stop <-chan struct{}) error {
 		case !s.events(s.buf[:n]):
 			return errors.New("fanotify: the kernel's events have another format")
 		}
-		pause(stop)
+		pause(gather, stop)
 	}
 }
 
