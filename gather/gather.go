@@ -5,6 +5,7 @@ package gather
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -21,6 +22,8 @@ type Source struct {
 	Node    *node.Node
 	Drivers drivers.Set
 	BootID  string
+	// Partial goes on without the workloads that do not fit the node: they are frozen.
+	Partial bool
 	// Known are facts that are still good, so that they need not be found again; nil for none.
 	Known *node.Facts
 }
@@ -30,8 +33,8 @@ type Gathering struct {
 	Doc   *state.Document // with what an interrupted apply left
 	Facts *node.Facts
 	Diags hcl.Diagnostics
-	// Input is whole only when Diags has no errors; whoever makes the plan may add Notes
-	// and Live.
+	// Input is whole only when Diags has no errors, or with Partial when the errors are those
+	// of its frozen workloads; whoever makes the plan may add Notes and Live.
 	Input plan.Input
 }
 
@@ -55,9 +58,15 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 	g.Input = plan.Input{Spec: &spec.Resolved{}, State: g.Doc, BootID: s.BootID, Force: force, Destroy: sp == nil, Unreadable: map[param.Target]error{}}
 	if sp != nil {
 		g.Input.Spec, g.Diags = sp.Resolve(g.Facts)
-		if g.Diags.HasErrors() {
+		unfit := g.Input.Spec.Unfit
+		if g.Diags.HasErrors() && (!s.Partial || len(unfit) == 0) {
 			return g, nil
 		}
+		g.Input.Frozen = map[string]bool{}
+		for _, w := range unfit {
+			g.Input.Frozen[w] = true
+		}
+		g.Input.Spec.Workloads = slices.DeleteFunc(g.Input.Spec.Workloads, func(w spec.Workload) bool { return g.Input.Frozen[w.Address] })
 	}
 	s.observe(ctx, g)
 	return g, ctx.Err()

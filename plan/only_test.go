@@ -45,3 +45,22 @@ func TestOnly(t *testing.T) {
 		t.Errorf("without changes: %+v", none.Generations)
 	}
 }
+
+// TestFrozen: what is remembered of a workload that cannot be judged now stays, also where
+// it shares a setting with one that wants it no more.
+func TestFrozen(t *testing.T) {
+	vector := func(name string) param.Target { return param.Target{Kind: param.IRQ, Name: name, Incarnation: "i"} }
+	in := input(document(
+		entry(vector("x/0"), param.IRQCPUs, "", param.Text("0-3"), param.Text("1"), "a"),
+		entry(vector("x/1"), param.IRQCPUs, "", param.Text("0-3"), param.Text("1"), "a", "b"),
+		entry(vector("x/2"), param.IRQCPUs, "", param.Text("0-3"), param.Text("1"), "b"),
+	))
+	for _, name := range []string{"x/0", "x/1", "x/2"} {
+		in.Remembered = append(in.Remembered, irqFound(name, "1"))
+	}
+	in.Frozen = map[string]bool{"a": true}
+	p := Make(in)
+	if len(p.Changes) != 1 || p.Changes[0].Target.Name != "x/2" || len(p.Base.Entries) != 3 {
+		t.Errorf("changes %v, %d entries; want x/2 restored and all three remembered", p.Changes, len(p.Base.Entries))
+	}
+}

@@ -30,6 +30,9 @@ type Input struct {
 	Force bool
 	// Destroy says that there is no spec: everything is restored.
 	Destroy bool
+	// Frozen are workloads of which nothing is known now: what the state remembers of them
+	// is neither changed nor restored.
+	Frozen map[string]bool
 	// Notes are said in the plan, such as what earlier measurements showed.
 	Notes []Note
 	// Live is what was seen of the processes of workloads with a hint.

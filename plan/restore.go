@@ -30,6 +30,9 @@ func (m *maker) restore() {
 		if _, wanted := m.claimed[key]; wanted {
 			continue
 		}
+		if slices.ContainsFunc(e.Workloads, func(w string) bool { return m.in.Frozen[w] }) {
+			continue
+		}
 		workload := ""
 		if len(e.Workloads) > 0 {
 			workload = e.Workloads[0]

@@ -16,6 +16,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
 	"github.com/rdmatune/rdmatune/spec"
@@ -90,9 +91,11 @@ type Loop struct {
 
 	spec     *spec.Spec // the last good one
 	settings spec.Reconcile
-	resolved *spec.Resolved // of the last pass
-	facts    *node.Facts    // found in the last pass, nil when they may have changed
-	fresh    bool           // they were found in this pass
+	resolved *spec.Resolved                   // of the last pass
+	facts    *node.Facts                      // found in the last pass, nil when they may have changed
+	fresh    bool                             // they were found in this pass
+	seen     map[param.Target]map[string]bool // threads and connections of the last pass
+	frozen   int                              // workloads that did not fit the node
 	doc      *state.Document
 	swept    int
 
@@ -275,7 +278,7 @@ func firstError(diags hcl.Diagnostics) string {
 		}
 		return spec.Place(*d.Subject) + ": " + d.Summary + ": " + d.Detail
 	}
-	return "the spec has an error"
+	return "no error"
 }
 
 // schedule asks for a pass after a while; the earliest counts.

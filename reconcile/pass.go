@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,16 @@ const recentDrifts = 20
 
 // pass looks at the node, decides, and carries out what is to be done now.
 func (l *Loop) pass(ctx context.Context) {
+	for more := true; more; { // what is known by now is a cause to be found
+		select {
+		case e, ok := <-l.c.Watcher.Events():
+			if more = ok; ok {
+				l.hear(e)
+			}
+		default:
+			more = false
+		}
+	}
 	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
 	needed := l.relevant()
 	spec := l.why == OnSpec
@@ -105,22 +116,35 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		}
 	}
 	l.fresh = l.facts == nil
-	src := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID, Known: l.facts}
+	src := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID, Known: l.facts, Partial: true}
 	g, err := src.Gather(ctx, l.spec, false)
 	if err != nil {
 		return nil, again, err
 	}
 	if g.Diags.HasErrors() {
-		return nil, again, fmt.Errorf("the spec does not fit the node: %s", firstError(g.Diags))
+		if len(g.Input.Frozen) == 0 {
+			return nil, again, fmt.Errorf("the spec does not fit the node: %s", firstError(g.Diags))
+		}
+		problems = append(problems, fmt.Sprintf("left as they are: %s: %s", strings.Join(slices.Sorted(maps.Keys(g.Input.Frozen)), ", "), firstError(g.Diags)))
+		again = time.Now().Add(deferredFor)
+		l.facts = nil
 	}
 	if err := apply.CheckRoot(g.Doc, l.spec.Root, l.c.Replace); err != nil {
 		return nil, again, err
 	}
-	l.facts, l.resolved, l.doc = g.Facts, g.Input.Spec, g.Doc
+	if l.frozen != len(g.Input.Frozen) {
+		l.frozen = len(g.Input.Frozen)
+		l.log.Warn("workloads that do not fit the node now are left as they are", "workloads", l.frozen, "error", firstError(g.Diags))
+	}
+	l.resolved, l.doc = g.Input.Spec, g.Doc
+	if len(g.Input.Frozen) == 0 {
+		l.facts = g.Facts
+	}
 	if l.settings != g.Input.Spec.Reconcile {
 		l.settings = g.Input.Spec.Reconcile
 		l.judge.after, l.judge.window = l.settings.ContestedAfter, l.settings.Window
 	}
+	l.remember(g.Input)
 	full := plan.Make(g.Input)
 	p.Planned = time.Since(p.Began)
 	if full.Errored() {
@@ -129,7 +153,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	for _, n := range full.Unreadable {
 		problems = append(problems, n.Address+": "+n.Reason)
 	}
-	if len(full.Pending) > 0 {
+	if len(full.Pending) > 0 && again.IsZero() {
 		again = time.Now().Add(deferredFor)
 	}
 

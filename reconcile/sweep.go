@@ -77,8 +77,33 @@ func (l *Loop) drifted(ctx context.Context) bool {
 				return true
 			}
 		}
+		if slices.ContainsFunc(o.Settings, func(s param.Setting) bool { return s.Index != "" && !l.seen[t][s.Index] }) {
+			return true // a thread or a connection that no pass has seen
+		}
 	}
 	return false
+}
+
+// remember notes which threads and connections a pass has seen of each target.
+func (l *Loop) remember(in plan.Input) {
+	l.seen = map[param.Target]map[string]bool{}
+	note := func(o param.Observed) {
+		indices := map[string]bool{}
+		for _, s := range o.Settings {
+			if s.Index != "" {
+				indices[s.Index] = true
+			}
+		}
+		l.seen[o.Target.Key()] = indices
+	}
+	for _, o := range in.Observed {
+		for _, f := range o.Found {
+			note(f)
+		}
+	}
+	for _, f := range in.Remembered {
+		note(f)
+	}
 }
 
 // watch keeps the files of what is managed open and heard, but for those that were given

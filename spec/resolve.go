@@ -29,8 +29,13 @@ func (s *Spec) Resolve(f *node.Facts) (*Resolved, hcl.Diagnostics) {
 			out.Reconcile = readReconcile(in)
 			continue
 		}
+		before := len(r.diags.Errs())
 		out.Workloads = append(out.Workloads, r.workload(in))
+		if len(r.diags.Errs()) > before {
+			out.Unfit = append(out.Unfit, in.address())
+		}
 	}
+	slices.Sort(out.Unfit)
 	sort.Slice(out.Workloads, func(i, j int) bool { return out.Workloads[i].Address < out.Workloads[j].Address })
 	return out, append(diags, r.diags...)
 }

@@ -15,6 +15,9 @@ type Resolved struct {
 	Digest    string
 	Workloads []Workload
 	Reconcile Reconcile
+	// Unfit are the workloads that this node cannot hold, by address, sorted: diagnostics
+	// say why, and what Workloads has of them is not whole.
+	Unfit []string
 }
 
 // A Workload is one workload after for_each, with everything evaluated.
