@@ -17,6 +17,7 @@ import (
 	"github.com/rdmatune/rdmatune/apply"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/internal/irqbalance"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
@@ -173,7 +174,14 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 			return err
 		}
 	}
-	return o.carryOut(ctx, s, p, kind, a)
+	err = o.carryOut(ctx, s, p, kind, a)
+	if kind == experiment.Destroy && s.node.Kind() == node.Local {
+		// A daemon may have asked irqbalance to leave interrupts alone, and left it at that.
+		if releaseErr := irqbalance.NewKeeper(systemRunDir, s.node.RunDir()).Release(ctx); releaseErr != nil {
+			err = errors.Join(err, fmt.Errorf("irqbalance still leaves interrupts alone: %w", releaseErr))
+		}
+	}
+	return err
 }
 
 // besideDaemon refuses what a running daemon would undo: another spec than the one it
