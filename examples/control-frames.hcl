@@ -20,6 +20,12 @@ workload "control" {
     cstate_max_latency = "2us"
   }
 
+  # The other CPUs as well, since the controller's sensors wake them: as long as
+  # rdmatune reconcile runs, which has to hold it.
+  cpu_dma_latency {
+    max_latency = "20us"
+  }
+
   irq_affinity {
     cpus = cpuset_subtract(
       cpus_near(self.device, { cores = 4, threads_per_core = 1 }),

@@ -18,6 +18,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/drivers/coalesce"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
+	"github.com/rdmatune/rdmatune/drivers/dmalatency"
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -82,7 +83,7 @@ func planOn(t *testing.T, ref, name string) []byte {
 		r, diags = s.Resolve(facts)
 		if !diags.HasErrors() {
 			set := drivers.NewSet(
-				pinning.New(n, nil), cpufreq.New(n.FS()), irq.New(n.FS()), coalesce.New(n),
+				pinning.New(n, nil), cpufreq.New(n.FS()), dmalatency.New(n.FS(), n.Procs(), n.RunDir(), nil), irq.New(n.FS()), coalesce.New(n),
 				control.NewDriver(n.RunDir(), func(int, param.Match) (bool, error) { return false, nil }))
 			in := plan.Input{Spec: r, State: &state.Document{}, BootID: "test"}
 			for _, w := range r.Workloads {

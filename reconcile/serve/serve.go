@@ -26,6 +26,7 @@ const (
 	headerTimeout = 5 * time.Second
 	answerTimeout = 30 * time.Second
 	idleTimeout   = time.Minute
+	shutdownTime  = 3 * time.Second
 	maxHeader     = 8 << 10
 	maxConns      = 32 // at a time, on each listener
 	maxScrapes    = 4  // of /metrics at a time
@@ -170,9 +171,11 @@ func (s *Server) serve(l net.Listener) {
 	}()
 }
 
-// Shutdown stops listening, removes the sockets, and waits for answers that are under way
-// for as long as ctx allows.
+// Shutdown stops listening, removes the sockets, and waits a moment for answers that are
+// under way; what is left of them is cut off.
 func (s *Server) Shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
+	defer cancel()
 	s.mu.Lock()
 	sockets := s.sockets
 	s.sockets = nil
@@ -181,9 +184,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, sock := range sockets {
 		errs = append(errs, sock.remove())
 	}
-	if err := s.http.Shutdown(ctx); err != nil {
-		errs = append(errs, err, s.http.Close())
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close() // of clients that do not read their answer
 	}
+	errs = append(errs, err)
 	return errors.Join(errs...)
 }
 

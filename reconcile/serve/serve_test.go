@@ -187,9 +187,7 @@ func start(t *testing.T, status func() reconcile.Status) (s *Server, path string
 
 func shutdown(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
+	if err := s.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 }
@@ -431,5 +429,22 @@ func TestConnectionLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// A client that says nothing does not hold up the end.
+func TestShutdownWithASilentClient(t *testing.T) {
+	s, path := start(t, full)
+	conn, err := dialUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := Ask(t.Context(), path); err != nil { // by now the silent one was accepted as well
+		t.Fatal(err)
+	}
+	shutdown(t, s)
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("the connection still gives %d bytes, %v", n, err)
 	}
 }
