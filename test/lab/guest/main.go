@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,11 +25,16 @@ import (
 )
 
 func main() {
+	work := run
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "guest: runs only as the first process of the lab's virtual machine")
-		os.Exit(2)
+		// It powers the machine off: on no account another one than its own.
+		if line, err := os.ReadFile("/proc/cmdline"); err != nil || !slices.Contains(strings.Fields(string(line)), proto.Mark) {
+			fmt.Fprintln(os.Stderr, "guest: runs only in the lab's virtual machine, as its first process or as a service")
+			os.Exit(2)
+		}
+		work = begin
 	}
-	code, err := run()
+	code, err := work()
 	if err != nil {
 		fmt.Println("guest:", err)
 	}
@@ -44,7 +50,8 @@ func main() {
 	select {}
 }
 
-// run brings the node up and runs the script. Its code is what the host gets;
+// run brings the node up and runs the script, or lets systemd do so when it is there:
+// this program is then its service. Its code is what the host gets;
 // proto.SetupFailed when the script could not even start.
 func run() (int, error) {
 	for _, step := range []struct {
@@ -62,6 +69,14 @@ func run() (int, error) {
 			return proto.SetupFailed, fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
+	if _, err := os.Stat(proto.Systemd); err == nil {
+		return proto.SetupFailed, unix.Exec(proto.Systemd, []string{proto.Systemd}, os.Environ())
+	}
+	return begin()
+}
+
+// begin runs the script on a machine that is up.
+func begin() (int, error) {
 	fmt.Println(proto.Ready, uptime())
 	return script()
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rdmatune/rdmatune/test/lab/internal/proto"
@@ -48,16 +49,15 @@ func writeInitramfs(ctx context.Context, path string, c Config, k kernel, init s
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriterSize(f, 1<<20)
 	a := newCpio(w)
-	for _, dir := range []string{"/root", "/var/lib", "/var/log", "/usr/sbin", "/sbin"} {
-		a.Dir(dir)
+	if c.Root != "" {
+		err = addSystem(a, c.Root)
+	} else {
+		err = addTools(ctx, a)
+	}
+	if err != nil {
+		return err
 	}
 	a.Char("/dev/console", 5, 1) // the kernel opens it for init before anything is mounted
-	for name, text := range texts {
-		a.File(name, 0o644, []byte(text))
-	}
-	for name, target := range links {
-		a.Link(name, target)
-	}
 	if err := addFile(a, "/init", init); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func writeInitramfs(ctx context.Context, path string, c Config, k kernel, init s
 			return err
 		}
 	}
-	if err := addPrograms(ctx, a, c.Programs); err != nil {
+	if err := addPrograms(ctx, a, c.Programs, nil); err != nil {
 		return err
 	}
 	if err := a.Close(); err != nil {
@@ -125,10 +125,18 @@ func addModules(a *cpio, k kernel) error {
 	return nil
 }
 
-// addPrograms adds the tools, the caller's programs, the rxe provider, which
-// libibverbs opens at run time, and the libraries of them all.
-func addPrograms(ctx context.Context, a *cpio, programs []string) error {
-	hosts := append([]string(nil), programs...)
+// addTools makes a root file system out of the host's tools.
+func addTools(ctx context.Context, a *cpio) error {
+	for _, dir := range []string{"/root", "/var/lib", "/var/log", "/usr/sbin", "/sbin"} {
+		a.Dir(dir)
+	}
+	for name, text := range texts {
+		a.File(name, 0o644, []byte(text))
+	}
+	for name, target := range links {
+		a.Link(name, target)
+	}
+	var hosts []string
 	for _, t := range tools {
 		path, err := program(t)
 		if err != nil {
@@ -136,21 +144,31 @@ func addPrograms(ctx context.Context, a *cpio, programs []string) error {
 		}
 		hosts = append(hosts, path)
 	}
-	for _, host := range hosts {
-		if err := addFile(a, filepath.Join("/usr/bin", filepath.Base(host)), host); err != nil {
-			return err
-		}
-	}
+	// libibverbs opens the rxe provider at run time, so no program names it.
 	rxe, err := filepath.Glob(providers + "/librxe-*.so")
 	if err != nil {
 		return err
 	}
-	for _, lib := range rxe {
+	return addPrograms(ctx, a, hosts, rxe)
+}
+
+// addPrograms adds programs to /usr/bin, plugins where they are on the host, and the
+// libraries of them all.
+func addPrograms(ctx context.Context, a *cpio, programs, plugins []string) error {
+	if len(programs) == 0 {
+		return nil
+	}
+	for _, host := range programs {
+		if err := addFile(a, filepath.Join("/usr/bin", filepath.Base(host)), host); err != nil {
+			return err
+		}
+	}
+	for _, lib := range plugins {
 		if err := addFile(a, lib, lib); err != nil {
 			return err
 		}
 	}
-	libs, err := libraries(ctx, append(hosts, rxe...))
+	libs, err := libraries(ctx, slices.Concat(programs, plugins))
 	if err != nil {
 		return err
 	}

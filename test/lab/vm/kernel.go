@@ -23,16 +23,22 @@ type kernel struct {
 	Modules string // the directory of its module tree
 }
 
+// cacheDir is where the lab keeps what takes long to get, made when it is missing.
+func cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "rdmatune-lab")
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
 // findKernel returns the kernel that linux-image-amd64 stands for, fetching and
 // unpacking it (never installing) into the user's cache when it is not there. When
 // apt knows of none, the newest cached kernel will do.
 func findKernel(ctx context.Context, log io.Writer, update bool) (kernel, error) {
-	cache, err := os.UserCacheDir()
+	cache, err := cacheDir()
 	if err != nil {
-		return kernel{}, err
-	}
-	cache = filepath.Join(cache, "rdmatune-lab")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return kernel{}, err
 	}
 	unlock, err := lock(filepath.Join(cache, "lock"))

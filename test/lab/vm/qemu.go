@@ -17,7 +17,7 @@ import (
 // ten times slower to read; without mitigations=off page-table isolation, which no
 // emulated CPU needs, triples the cost of each system call; without no_timer_check it
 // panics where a loaded host lets its timer tick too late.
-const commandLine = "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off no_timer_check"
+const commandLine = "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off no_timer_check " + proto.Mark
 
 // boot runs QEMU until the guest powers off. It is killed when the script has not
 // started within bootLimit, after limit, when ctx ends, or with this process.

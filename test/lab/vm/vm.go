@@ -32,6 +32,10 @@ type Config struct {
 	// Programs are host paths of programs for /usr/bin; the shared libraries that they
 	// name come along.
 	Programs []string
+	// Root, when not empty, is the tar file of a root file system with systemd, as
+	// DebianRoot makes it: systemd runs the machine, and the script when it has brought
+	// it up. Then the script finds what is in there, and none of the host's tools.
+	Root string
 	// Remapping gives the machine an IOMMU with interrupt remapping: then an interrupt
 	// moves to its new CPU at once. Without, as on many machines, it moves when it
 	// comes next, and effective_affinity_list lags behind smp_affinity_list.
@@ -56,6 +60,9 @@ const (
 	DefaultBoot    = 2 * time.Minute
 	DefaultTimeout = 20 * time.Minute
 )
+
+// systemdBoot is DefaultBoot of a machine with systemd.
+const systemdBoot = 2 * DefaultBoot
 
 // bootTries is how often a machine is started that does not come up within
 // DefaultBoot. QEMU's emulation of several CPUs in threads stalls once in a few dozen
@@ -84,6 +91,9 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	tries := 1
 	if c.Boot <= 0 {
 		c.Boot, tries = DefaultBoot, bootTries
+		if c.Root != "" {
+			c.Boot = systemdBoot
+		}
 	}
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultTimeout

@@ -4,12 +4,17 @@ package proto
 
 // Places in the guest.
 const (
-	Dir     = "/lab"         // the script's directory; extra files lie here too
-	Script  = "/lab/script"  // run with dash
-	Modules = "/lab/modules" // kernel modules, one path a line, in load order
-	Share   = "/out"         // the host's results directory, also in $OUT
+	Dir     = "/lab"                     // the script's directory; extra files lie here too
+	Script  = "/lab/script"              // run with dash
+	Modules = "/lab/modules"             // kernel modules, one path a line, in load order
+	Share   = "/out"                     // the host's results directory, also in $OUT
+	Init    = "/init"                    // the guest's own program, also once systemd runs
+	Systemd = "/usr/lib/systemd/systemd" // where it is there, it runs the machine
 	Path    = "/usr/sbin:/usr/bin:/sbin:/bin"
 )
+
+// Mark is a word of the machine's kernel command line, by which the guest knows it.
+const Mark = "rdmatune.lab"
 
 // ShareTag names the 9p share of the results directory.
 const ShareTag = "out"
