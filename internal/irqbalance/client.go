@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,8 +72,16 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("irqbalance %s can be told of %d of %d interrupts: it reads %d bytes of a command (1.9.5 reads more; --banmod and policy scripts have no such limit)",
-		e.Version, e.Fit, e.Wanted, e.CommandLength)
+	name := "irqbalance of unknown version"
+	if v := e.Version.String(); v != "" {
+		name = "irqbalance " + v
+	}
+	later := ""
+	if !e.Version.AtLeast(longCommand) {
+		later = longCommand.String() + " reads more; "
+	}
+	return fmt.Sprintf("%s can be told of %d of %d interrupts, in a command of %d bytes (%sits --banmod and its policy scripts have no such limit)",
+		name, e.Fit, e.Wanted, e.CommandLength, later)
 }
 
 // Ban asks the daemon to leave irqs alone besides what it leaves alone already, and returns
@@ -157,7 +166,7 @@ func (c *Client) replace(ctx context.Context, irqs []int) error {
 		command = banCommand + strings.Join(texts, " ")
 	}
 	if len(command)+1 > c.version.commandMax() {
-		return fmt.Errorf("irqbalance %s does not read a command of %d bytes", c.version, len(command)+1)
+		return fmt.Errorf("%s: a command of %d bytes is too long for it", c, len(command)+1)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -200,6 +209,47 @@ func (c *Client) send(conn *net.UnixConn, command string) error {
 	return nil
 }
 
+// pending counts the answers that daemons owe.
+type pending struct {
+	mu   sync.Mutex
+	n    int           // guarded by mu
+	none chan struct{} // guarded by mu; closed when n falls to 0, nil while it is 0
+}
+
+// add is called when an answer was asked for, done when it came or cannot come any more.
+func (p *pending) add() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n++; p.n == 1 {
+		p.none = make(chan struct{})
+	}
+}
+
+func (p *pending) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n--; p.n == 0 {
+		close(p.none)
+		p.none = nil
+	}
+}
+
+// wait waits until no answer is owed.
+func (p *pending) wait(ctx context.Context) error {
+	p.mu.Lock()
+	none := p.none
+	p.mu.Unlock()
+	if none == nil {
+		return nil
+	}
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("irqbalance has not answered yet: %w", ctx.Err())
+	}
+}
+
 // ask sends a command and returns the answer. When it is late, the connection outlives
 // this call: an answer to nobody would end the daemon.
 func (c *Client) ask(ctx context.Context, command string) (string, error) {
@@ -217,7 +267,9 @@ func (c *Client) ask(ctx context.Context, command string) (string, error) {
 		err  error
 	}
 	came := make(chan answer, 1)
+	c.pending.add()
 	go func() {
+		defer c.pending.done()
 		defer conn.Close()
 		b, err := io.ReadAll(io.LimitReader(conn, maxAnswer+1))
 		if err == nil && len(b) > maxAnswer {

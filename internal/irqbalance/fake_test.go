@@ -186,7 +186,7 @@ func (d *daemon) lists() []string {
 }
 
 func (d *daemon) place(dir string) place {
-	return place{dirs: []string{filepath.Join(dir, "irqbalance"), dir}, abstract: filepath.Join(dir, "none"), proc: d.proc,
+	return place{dirs: []string{filepath.Join(dir, "irqbalance"), dir}, abstract: filepath.Join(dir, "none"), proc: d.proc, pending: new(pending),
 		trusted: func(uid uint32) bool { return int(uid) == os.Geteuid() }}
 }
 

@@ -32,6 +32,7 @@ type Client struct {
 	version Version
 	args    []string // its command line
 	trusted func(uid uint32) bool
+	pending *pending // answers that did not come in time
 }
 
 // A place is where daemons are looked for.
@@ -40,22 +41,28 @@ type place struct {
 	abstract string   // the kernel's list of Unix sockets
 	proc     string
 	trusted  func(uid uint32) bool
+	pending  *pending
 }
 
 // Find returns a client of the daemon that runs here, or ErrNone. runDir is the
 // machine's directory of run-time files, /run. What a socket is called says nothing: its
 // other end must be root's.
 func Find(ctx context.Context, runDir string) (*Client, error) {
+	return machine(runDir).find(ctx)
+}
+
+// machine is the place where this machine's daemon is looked for.
+func machine(runDir string) place {
 	return place{
 		dirs: []string{filepath.Join(runDir, "irqbalance"), runDir}, abstract: "/proc/net/unix", proc: "/proc",
-		trusted: func(uid uint32) bool { return uid == 0 },
-	}.find(ctx)
+		trusted: func(uid uint32) bool { return uid == 0 }, pending: new(pending),
+	}
 }
 
 func (p place) find(ctx context.Context) (*Client, error) {
 	var failed []error
 	for _, address := range p.addresses() {
-		c := &Client{address: address, trusted: p.trusted}
+		c := &Client{address: address, trusted: p.trusted, pending: p.pending}
 		err := c.greet(ctx, p.proc)
 		switch {
 		case err == nil:

@@ -251,7 +251,7 @@ func TestLateAnswer(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
-	nobody := place{dirs: []string{dir, filepath.Join(dir, "irqbalance")}, abstract: filepath.Join(dir, "none"), proc: dir}
+	nobody := place{dirs: []string{dir, filepath.Join(dir, "irqbalance")}, abstract: filepath.Join(dir, "none"), proc: dir, pending: new(pending)}
 	if _, err := nobody.find(t.Context()); !errors.Is(err, ErrNone) {
 		t.Errorf("nothing there: %v", err)
 	}

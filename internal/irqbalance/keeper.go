@@ -59,8 +59,8 @@ func (a Agreement) String() string {
 // A Keeper keeps irqbalance from moving a set of interrupts, across restarts of either
 // side. It remembers in a file which of the daemon's bans are its own.
 type Keeper struct {
-	find func(context.Context) (*Client, error)
-	file string
+	place place
+	file  string
 
 	mu   sync.Mutex
 	last Agreement // guarded by mu
@@ -69,10 +69,7 @@ type Keeper struct {
 // NewKeeper returns a keeper that looks for the daemon below the machine's runDir (/run)
 // and remembers in dir, which does not outlive a boot: rdmatune's run directory.
 func NewKeeper(runDir, dir string) *Keeper {
-	return &Keeper{
-		find: func(ctx context.Context) (*Client, error) { return Find(ctx, runDir) },
-		file: filepath.Join(dir, "irqbalance.json"),
-	}
+	return &Keeper{place: machine(runDir), file: filepath.Join(dir, "irqbalance.json")}
 }
 
 // Keep makes irqs the interrupts that irqbalance leaves alone for us: what it is not told of
@@ -89,6 +86,11 @@ func (k *Keeper) Keep(ctx context.Context, irqs []int) Agreement {
 // Release takes all of ours off the daemon's list again.
 func (k *Keeper) Release(ctx context.Context) error { return k.Keep(ctx, nil).Err }
 
+// Wait waits until irqbalance has answered whatever it was asked. A process calls it before
+// it ends, since an answer to nobody ends irqbalance. That takes a moment; before version
+// 1.9.4 it may be irqbalance's interval, 10 s unless it was told otherwise.
+func (k *Keeper) Wait(ctx context.Context) error { return k.place.pending.wait(ctx) }
+
 // Agreed is the outcome of the last Keep or Release.
 func (k *Keeper) Agreed() Agreement {
 	k.mu.Lock()
@@ -98,7 +100,7 @@ func (k *Keeper) Agreed() Agreement {
 
 func (k *Keeper) keep(ctx context.Context, irqs []int) Agreement {
 	a := Agreement{Asked: len(irqs)}
-	c, err := k.find(ctx)
+	c, err := k.place.find(ctx)
 	if errors.Is(err, ErrNone) {
 		return Agreement{}
 	}

@@ -9,10 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 func keeper(d *daemon, run, dir string) *Keeper {
-	return &Keeper{find: func(ctx context.Context) (*Client, error) { return d.place(run).find(ctx) }, file: filepath.Join(dir, "rdmatune", "irqbalance.json")}
+	return &Keeper{place: d.place(run), file: filepath.Join(dir, "rdmatune", "irqbalance.json")}
 }
 
 func TestKeeper(t *testing.T) {
@@ -70,7 +71,7 @@ func TestKeeperAfterRestart(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Replace(string(b), " 4242 ", " 5000 ", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	k.find = func(ctx context.Context) (*Client, error) { return d.place(run).find(ctx) }
+	k.place = d.place(run)
 	if a := k.Keep(t.Context(), []int{25, 26}); a.Err != nil || a.Held != 2 || a.Others != 1 {
 		t.Errorf("after the restart: %+v", a)
 	}
@@ -129,5 +130,31 @@ func TestKeeperErrors(t *testing.T) {
 		if a := k.Keep(t.Context(), []int{25}); a.Err != nil || a.Others != 1 || a.Held != 1 {
 			t.Errorf("%q: %+v", text, a)
 		}
+	}
+}
+
+// A process that ends waits for what it asked.
+func TestWait(t *testing.T) {
+	run := t.TempDir()
+	d := start(t, run, "1.9.2")
+	hold := make(chan struct{})
+	d.mu.Lock()
+	d.hold = hold
+	d.mu.Unlock()
+	k := keeper(d, run, t.TempDir())
+	if err := k.Wait(t.Context()); err != nil {
+		t.Errorf("with nothing asked: %v", err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if a := k.Keep(short, []int{25}); !errors.Is(a.Err, context.DeadlineExceeded) {
+		t.Errorf("Keep: %+v", a)
+	}
+	if err := k.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait does not wait: %v", err)
+	}
+	close(hold)
+	if err := k.Wait(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
