@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,7 @@ type socket struct {
 	overrun func()
 	// before, where not nil, is called before the socket is closed.
 	before func()
+	gather time.Duration // gatherKernel, if the source has not its own
 }
 
 // listen opens a socket of a netlink protocol, with membership of the groups of the bit
@@ -61,7 +63,7 @@ func (w *Watcher) listen(s Source, protocol int, groups uint32, room int) (*sock
 		f.Close()
 		return nil, err
 	}
-	return &socket{q: w.q, source: s, f: f, conn: conn, buf: make([]byte, maxMessage)}, nil
+	return &socket{q: w.q, source: s, f: f, conn: conn, gather: gatherKernel, buf: make([]byte, maxMessage)}, nil
 }
 
 // send sends b to the kernel.
@@ -98,7 +100,7 @@ func (s *socket) run(stop <-chan struct{}) error {
 		if err := errors.Join(err, failed); err != nil {
 			return err
 		}
-		pause(gatherNetlink, stop)
+		pause(s.gather, stop)
 	}
 }
 

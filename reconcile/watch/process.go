@@ -76,6 +76,7 @@ func openProcesses(w *Watcher, _ Config) (_ source, err error) {
 	if err := s.filter(processFilter()); err != nil {
 		return nil, fmt.Errorf("process connector: filter: %w", err)
 	}
+	s.gather = gatherProcesses
 	s.handle = func(b []byte) {
 		what, pid, ok := parseProcess(b)
 		if !ok {

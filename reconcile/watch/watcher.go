@@ -138,11 +138,13 @@ func (w *Watcher) Close() error {
 
 // How long a source waits after it has emptied its descriptor and before it listens again.
 // The first event of a storm is heard at once; what comes after it is merged or queued by
-// the kernel meanwhile, so that a storm of writes costs at most a hundred wakes a second,
-// and one of process starts, which are the most frequent by far, twenty.
+// the kernel meanwhile. So a storm of writes costs at most a hundred wakes a second, one of
+// the kernel's own changes twenty, and process starts, which never end on most nodes and of
+// which few matter, five.
 const (
-	gather        = 10 * time.Millisecond
-	gatherNetlink = 50 * time.Millisecond
+	gather          = 10 * time.Millisecond
+	gatherKernel    = 50 * time.Millisecond
+	gatherProcesses = 200 * time.Millisecond
 )
 
 // pause waits that long, or until stop is closed.
