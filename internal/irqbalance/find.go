@@ -31,6 +31,7 @@ type Client struct {
 	start   uint64 // when it started, in clock ticks since boot; 0 when not known
 	version Version
 	args    []string // its command line
+	proc    string   // /proc
 	trusted func(uid uint32) bool
 	pending *pending // answers that did not come in time
 }
@@ -60,10 +61,19 @@ func machine(runDir string) place {
 }
 
 func (p place) find(ctx context.Context) (*Client, error) {
+	c, err := p.first(ctx, p.files())
+	if errors.Is(err, ErrNone) { // only then is the kernel's whole list worth reading
+		c, err = p.first(ctx, p.abstracts())
+	}
+	return c, err
+}
+
+// first returns a client of the first address at which a daemon answers.
+func (p place) first(ctx context.Context, addresses []string) (*Client, error) {
 	var failed []error
-	for _, address := range p.addresses() {
-		c := &Client{address: address, trusted: p.trusted, pending: p.pending}
-		err := c.greet(ctx, p.proc)
+	for _, address := range addresses {
+		c := &Client{address: address, proc: p.proc, trusted: p.trusted, pending: p.pending}
+		err := c.greet(ctx)
 		switch {
 		case err == nil:
 			return c, nil
@@ -95,8 +105,8 @@ var fallback = "@" + strings.Repeat("\x00", 107)
 // maxSockets bounds the sockets that are tried; the directories are root's.
 const maxSockets = 16
 
-// addresses returns the sockets that may be a daemon's.
-func (p place) addresses() []string {
+// files returns the sockets in the file system that may be a daemon's.
+func (p place) files() []string {
 	var out []string
 	for _, dir := range p.dirs {
 		entries, err := os.ReadDir(dir)
@@ -109,10 +119,17 @@ func (p place) addresses() []string {
 			}
 		}
 	}
-	if f, err := os.Open(p.abstract); err == nil {
-		out = append(out, abstractNames(f)...)
-		_ = f.Close() // it was only read
+	return out[:min(len(out), maxSockets)]
+}
+
+// abstracts returns the sockets in the abstract namespace that may be a daemon's.
+func (p place) abstracts() []string {
+	f, err := os.Open(p.abstract)
+	if err != nil {
+		return nil
 	}
+	defer f.Close()
+	out := abstractNames(f)
 	return out[:min(len(out), maxSockets)]
 }
 
@@ -137,7 +154,7 @@ func abstractNames(r io.Reader) []string {
 
 // greet finds out who is at the other end. The command means nothing to the daemon; a
 // connection without one would harm an old version.
-func (c *Client) greet(ctx context.Context, proc string) error {
+func (c *Client) greet(ctx context.Context) error {
 	conn, pid, err := c.dial(ctx)
 	if err != nil {
 		return err
@@ -145,13 +162,26 @@ func (c *Client) greet(ctx context.Context, proc string) error {
 	defer conn.Close() // no answer is on its way
 	c.pid = pid
 	if pid != 0 {
-		dir := filepath.Join(proc, strconv.Itoa(pid))
-		c.version = programVersion(filepath.Join(dir, "exe"))
-		c.args = strings.Split(strings.TrimRight(readSome(filepath.Join(dir, "cmdline")), "\x00"), "\x00")
-		c.start, _ = procs.ParseStart(readSome(filepath.Join(dir, "stat"))) // 0 of one that is gone: connect finds that out
+		c.version = programVersion(c.file("exe"))
+		c.args = strings.Split(strings.TrimRight(readSome(c.file("cmdline")), "\x00"), "\x00")
+		c.start = c.started()
 	}
 	return c.send(conn, "hello")
 }
+
+// file is a file of the daemon's below /proc.
+func (c *Client) file(name string) string {
+	return filepath.Join(c.proc, strconv.Itoa(c.pid), name)
+}
+
+// started is when the daemon started, 0 when it is gone.
+func (c *Client) started() uint64 {
+	start, _ := procs.ParseStart(readSome(c.file("stat"))) // of one that is gone there is nothing to parse
+	return start
+}
+
+// still reports whether the daemon is known to be the one that was found.
+func (c *Client) still() bool { return c.start != 0 && c.started() == c.start }
 
 // readSome returns the first MiB of a file, "" when there is none.
 func readSome(file string) string {

@@ -62,8 +62,9 @@ type Keeper struct {
 	place place
 	file  string
 
-	mu   sync.Mutex
-	last Agreement // guarded by mu
+	mu     sync.Mutex
+	client *Client   // guarded by mu; of the daemon that was found last
+	last   Agreement // guarded by mu
 }
 
 // NewKeeper returns a keeper that looks for the daemon below the machine's runDir (/run)
@@ -100,7 +101,7 @@ func (k *Keeper) Agreed() Agreement {
 
 func (k *Keeper) keep(ctx context.Context, irqs []int) Agreement {
 	a := Agreement{Asked: len(irqs)}
-	c, err := k.place.find(ctx)
+	c, err := k.daemon(ctx)
 	if errors.Is(err, ErrNone) {
 		return Agreement{}
 	}
@@ -141,6 +142,17 @@ func (k *Keeper) keep(ctx context.Context, irqs []int) Agreement {
 	a.Held = len(added) + len(irqs) - len(without(irqs, others))
 	a.Err = errors.Join(a.Err, k.remember(c, union(mine, without(irqs, others)), added))
 	return a
+}
+
+// daemon returns a client of the daemon, which is looked for only when it is not the one
+// of the last call. The caller holds mu.
+func (k *Keeper) daemon(ctx context.Context) (*Client, error) {
+	if k.client != nil && k.client.still() {
+		return k.client, nil
+	}
+	c, err := k.place.find(ctx)
+	k.client = c
+	return c, err
 }
 
 // A record is the content of the keeper's file.

@@ -59,11 +59,15 @@ func TestKeeperAfterRestart(t *testing.T) {
 	if err := d.listener.Close(); err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(d.proc, strconv.Itoa(os.Getpid()), "stat")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
 	if a := k.Keep(t.Context(), []int{25}); a.Err != nil || a.Daemon != "" || a.String() != "none runs" {
 		t.Errorf("with none running: %v", a)
 	}
 	d = start(t, run, "1.9.2", "-i", "25")
-	file := filepath.Join(d.proc, strconv.Itoa(os.Getpid()), "stat")
+	file = filepath.Join(d.proc, strconv.Itoa(os.Getpid()), "stat")
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
