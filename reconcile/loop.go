@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -101,7 +102,9 @@ type Loop struct {
 
 	due      time.Time // of the next pass; zero for none
 	why      Trigger
-	events   int // since the last pass
+	events   int  // since the last pass
+	must     bool // the pass is for more than new processes
+	reread   bool // the spec's files
 	pids     map[int]bool
 	anyPID   bool // more than could be remembered
 	causes   causes
@@ -211,7 +214,7 @@ func (l *Loop) begin(ctx context.Context) error {
 	default:
 		l.invalid(diags) // what an earlier run has set stays as it is until the spec is right again
 	}
-	l.why = AtStart
+	l.why, l.must = AtStart, true
 	l.pass(ctx)
 	return nil
 }
@@ -283,6 +286,7 @@ func firstError(diags hcl.Diagnostics) string {
 
 // schedule asks for a pass after a while; the earliest counts.
 func (l *Loop) schedule(why Trigger, in time.Duration) {
+	l.must = l.must || why != OnEvent
 	at := time.Now().Add(in)
 	if gap := min(max(2*l.lastTook, minGap), maxGap); at.Before(l.lastEnd.Add(gap)) {
 		at = l.lastEnd.Add(gap)
@@ -290,10 +294,13 @@ func (l *Loop) schedule(why Trigger, in time.Duration) {
 	if l.due.IsZero() || at.Before(l.due) {
 		l.due = at
 	}
-	if l.why == "" || l.why == OnTimer {
+	if triggerRank[why] > triggerRank[l.why] {
 		l.why = why
 	}
 }
+
+// triggerRank orders the triggers: the highest of those that led to a pass is named.
+var triggerRank = map[Trigger]int{OnTimer: 1, OnEvent: 2, OnSweep: 3, AtStart: 4, OnSpec: 5, OnSignal: 6}
 
 // hear takes note of an event and asks for a pass if it may matter.
 func (l *Loop) hear(e watch.Event) {
@@ -301,7 +308,7 @@ func (l *Loop) hear(e watch.Event) {
 	l.causes.add(e)
 	switch e.Source {
 	case watch.Spec:
-		l.why = OnSpec
+		l.reread = true
 	case watch.Kernel, watch.Links:
 		l.facts = nil
 	case watch.Processes:
@@ -316,6 +323,7 @@ func (l *Loop) hear(e watch.Event) {
 		l.facts = nil
 	}
 	l.events++
+	l.must = l.must || e.Source != watch.Processes
 	trigger := OnEvent
 	if e.Source == watch.Spec {
 		trigger = OnSpec
@@ -323,21 +331,13 @@ func (l *Loop) hear(e watch.Event) {
 	l.schedule(trigger, settleTimes[e.Source])
 }
 
-// relevant reports whether the events since the last pass can have changed anything: new
-// processes that belong to no workload have not.
+// relevant reports whether what led to a pass can have changed anything: new processes
+// that belong to no workload have not.
 func (l *Loop) relevant() bool {
-	pids, others := len(l.pids), l.events-len(l.pids)
-	if l.why != OnEvent || others > 0 || l.anyPID || pids == 0 {
+	if l.must || l.anyPID || l.resolved == nil || l.c.Matches == nil {
 		return true
 	}
-	if l.resolved == nil || l.c.Matches == nil {
-		return true
-	}
-	list := make([]int, 0, pids)
-	for pid := range l.pids {
-		list = append(list, pid)
-	}
-	return l.c.Matches(l.resolved, list)
+	return l.c.Matches(l.resolved, slices.Collect(maps.Keys(l.pids)))
 }
 
 // update changes the status.

@@ -35,10 +35,10 @@ func (l *Loop) pass(ctx context.Context) {
 	}
 	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
 	needed := l.relevant()
-	spec := l.why == OnSpec
-	l.due, l.why, l.events, l.anyPID = time.Time{}, "", 0, false
+	reread := l.reread
+	l.due, l.why, l.events, l.must, l.anyPID, l.reread = time.Time{}, "", 0, false, false, false
 	clear(l.pids)
-	if spec {
+	if reread {
 		l.reload(ctx)
 	}
 	if !needed || l.spec == nil {

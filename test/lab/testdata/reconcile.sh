@@ -126,12 +126,14 @@ taskset -pc 0 $two > /dev/null
 within "a process that somebody moved is pinned again" pinned $two
 
 # A path switch, once.
-rdmatune bench serve --device rxe1 --workload bench --port 7471 > "$OUT/serve.log" 2>&1 &
+rdmatune bench serve --device rxe0 --workload bench --port 7471 > "$OUT/serve.log" 2>&1 &
 server=$!
 listens() { ss -tln | grep -q :7471; }
 within "the server listens" listens
-rdmatune bench connect 10.77.0.2 --device rxe0 --workload bench --sizes 8B --rate 20 --duration 1h --json > "$OUT/bench.json" 2> "$OUT/connect.log" &
+rdmatune bench connect 10.77.0.1 --device rxe0 --workload bench --sizes 8B --rate 20 --duration 1h --json > "$OUT/bench.json" 2> "$OUT/connect.log" &
 client=$!
+connected() { rdma res show qp link rxe0 | grep -q 'type RC state RTS'; }
+within "the client is connected" connected
 hinted() { rdmatune connections 2> /dev/null | grep -q '8 KiB'; }
 within "a transport that started later follows the hint" hinted
 sed 's/8KiB/16KiB/' reconcile.hcl > /tmp/new.hcl && mv /tmp/new.hcl /tmp/node.hcl
