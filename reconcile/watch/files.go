@@ -28,6 +28,7 @@ const maxContent = 8 << 10
 type Files struct {
 	local bool
 	mark  func(fd int, on bool) error         // nil when writers are not heard
+	tell  func(err error)                     // which files' writers are not heard, as mark has it; nil with it
 	allow func(path string, fd int) error     // whether path, opened as fd, may be kept
 	paths atomic.Pointer[map[identity]string] // of kept; read by the source of writes
 
@@ -146,7 +147,11 @@ func (f *Files) Set(paths []string) error {
 	for _, i := range fresh {
 		failures.add(f.watch(f.kept[i]))
 	}
-	return failures.err()
+	err := failures.err()
+	if f.tell != nil {
+		f.tell(err)
+	}
+	return err
 }
 
 // open opens k's file. The caller holds f.mu.
@@ -313,7 +318,11 @@ func (f *Files) each(do func(k *file, now content)) error {
 	for _, i := range fresh {
 		failures.add(f.watch(f.kept[i]))
 	}
-	return failures.err()
+	err := failures.err()
+	if err != nil && f.tell != nil {
+		f.tell(err)
+	}
+	return err
 }
 
 // Len returns how many files are in the set.

@@ -125,6 +125,8 @@ func TestFailures(t *testing.T) {
 	dir := t.TempDir()
 	f := keep(t, dir)
 	f.mark = func(int, bool) error { return unix.ENOSPC }
+	var told error
+	f.tell = func(err error) { told = err }
 	var paths []string
 	for i := range 20 {
 		paths = append(paths, filepath.Join(dir, fmt.Sprint(i)))
@@ -134,14 +136,18 @@ func TestFailures(t *testing.T) {
 	if !errors.Is(err, unix.ENOSPC) || strings.Count(err.Error(), "\n") != maxFailures || !strings.HasSuffix(err.Error(), "and 12 more like these") {
 		t.Errorf("%v", err)
 	}
-	if f.Len() != 20 {
-		t.Errorf("%d files, want 20", f.Len())
+	if f.Len() != 20 || !errors.Is(told, unix.ENOSPC) {
+		t.Errorf("%d files, told %v; want 20 and the error", f.Len(), told)
 	}
 	must(t, f.Accept())
 	if got := changed(t, f); got != "[]" {
 		t.Errorf("%s", got)
 	}
 	f.mark = nil
+	must(t, f.Set(nil))
+	if told != nil {
+		t.Errorf("told %v of no files", told)
+	}
 }
 
 // TestMarks holds which files are marked, whatever happens to them.
@@ -216,7 +222,7 @@ func kernelFiles(t testing.TB, dir string, most int) (paths []string) {
 	must(t, err)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.Mode()&0o444 != 0 && len(paths) < most {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.Mode()&0o004 != 0 && len(paths) < most {
 			paths = append(paths, path)
 		}
 	}

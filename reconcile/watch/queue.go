@@ -161,6 +161,18 @@ func (q *queue) turn(s Source, on bool, reason string) {
 	l.status.On, l.status.Reason = on, reason
 }
 
+// partly sets why s, if it is on, hears only a part; nil: it hears all.
+func (q *queue) partly(s Source, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.line(s); l.status.On {
+		l.status.Reason = ""
+		if err != nil {
+			l.status.Reason = err.Error()
+		}
+	}
+}
+
 func (q *queue) statuses() []Status {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -90,4 +91,24 @@ func TestPump(t *testing.T) {
 			t.Error("an event after the end")
 		}
 	})
+}
+
+func TestStatuses(t *testing.T) {
+	q := newQueue()
+	check := func(want string) {
+		t.Helper()
+		if got := fmt.Sprintf("%t %s", q.statuses()[0].On, q.statuses()[0].Reason); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	q.partly(Writes, errors.New("some"))
+	check("false ")
+	q.turn(Writes, true, "")
+	q.partly(Writes, errors.New("some"))
+	check("true some")
+	q.partly(Writes, nil)
+	check("true ")
+	q.turn(Writes, false, "stopped")
+	q.partly(Writes, nil)
+	check("false stopped")
 }

@@ -80,7 +80,7 @@ func New(ctx context.Context, c Config) (*Watcher, error) {
 		s, err := o.open(w, c)
 		reason := ""
 		if err != nil {
-			reason = fmt.Sprintf("%v: %s", err, o.without)
+			reason = fmt.Sprintf("%v; %s", err, o.without)
 		}
 		w.q.turn(o.source, s != nil, reason)
 		if s == nil {
@@ -91,7 +91,7 @@ func New(ctx context.Context, c Config) (*Watcher, error) {
 			// Its own end is the only one expected; any other is told, and the sweep remains.
 			if err := s.run(w.stop); !errors.Is(err, os.ErrClosed) {
 				w.q.drop(o.source)
-				w.q.turn(o.source, false, fmt.Sprintf("stopped: %v: %s", err, o.without))
+				w.q.turn(o.source, false, fmt.Sprintf("stopped: %v; %s", err, o.without))
 			}
 		})
 	}
@@ -116,7 +116,9 @@ func (w *Watcher) SetSpec(paths []string) error {
 	if w.spec == nil {
 		return nil // off, and its status says so
 	}
-	return w.spec.set(paths)
+	err := w.spec.set(paths)
+	w.q.partly(Spec, err)
+	return err
 }
 
 // Close ends all listening, waits for it, and closes all descriptors. It may be called

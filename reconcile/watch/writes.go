@@ -41,6 +41,7 @@ func openWrites(w *Watcher, c Config) (source, error) {
 		return nil, err
 	}
 	w.files.mark = s.mark
+	w.files.tell = func(err error) { w.q.partly(Writes, err) }
 	return s, nil
 }
 
