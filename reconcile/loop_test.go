@@ -1,0 +1,109 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/reconcile/watch"
+	"github.com/rdmatune/rdmatune/spec"
+)
+
+func newLoop(t *testing.T, c Config) *Loop {
+	t.Helper()
+	w, err := watch.New(t.Context(), watch.Config{RunDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.Watcher = w
+	return New(c)
+}
+
+// TestRelevant: starts of processes that belong to no workload lead to no look at the
+// node, and keep no other reason from leading to one.
+func TestRelevant(t *testing.T) {
+	started := func(l *Loop) { l.hear(watch.Event{Source: watch.Processes, What: "exec", PID: 4711, When: time.Now()}) }
+	heard := func(s watch.Source, what string) func(*Loop) {
+		return func(l *Loop) { l.hear(watch.Event{Source: s, What: what, When: time.Now()}) }
+	}
+	due := func(why Trigger) func(*Loop) { return func(l *Loop) { l.schedule(why, 0) } }
+	for _, test := range []struct {
+		name  string
+		match bool
+		steps []func(*Loop)
+		want  bool
+		why   Trigger
+	}{
+		{"a start", false, []func(*Loop){started}, false, OnEvent},
+		{"a start of a workload's", true, []func(*Loop){started}, true, OnEvent},
+		{"a start, then a signal", false, []func(*Loop){started, due(OnSignal)}, true, OnSignal},
+		{"a signal, then a start", false, []func(*Loop){due(OnSignal), started}, true, OnSignal},
+		{"a start, then what was to wait", false, []func(*Loop){started, due(OnTimer)}, true, OnEvent},
+		{"what was to wait, then a start", false, []func(*Loop){due(OnTimer), started}, true, OnEvent},
+		{"a start, then a sweep", false, []func(*Loop){started, due(OnSweep)}, true, OnSweep},
+		{"a start and a write", false, []func(*Loop){started, heard(watch.Writes, "write")}, true, OnEvent},
+		{"the spec and a start", false, []func(*Loop){heard(watch.Spec, "change"), started}, true, OnSpec},
+		{"starts that were lost", false, []func(*Loop){heard(watch.Processes, "lost")}, true, OnEvent},
+		{"more starts than are remembered", false, []func(*Loop){func(l *Loop) {
+			for pid := range maxPIDs + 1 {
+				l.hear(watch.Event{Source: watch.Processes, What: "exec", PID: pid + 1, When: time.Now()})
+			}
+		}}, true, OnEvent},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLoop(t, Config{Matches: func(*spec.Resolved, []int) bool { return test.match }})
+			l.resolved = &spec.Resolved{}
+			for _, s := range test.steps {
+				s(l)
+			}
+			if got := l.relevant(); got != test.want || l.why != test.why {
+				t.Errorf("relevant %v because of %q, want %v, %q", got, l.why, test.want, test.why)
+			}
+			if l.due.IsZero() {
+				t.Error("nothing is due")
+			}
+		})
+	}
+}
+
+// TestFactsAreForgotten: what the kernel has changed is found again.
+func TestFactsAreForgotten(t *testing.T) {
+	for _, test := range []struct {
+		source watch.Source
+		what   string
+		kept   bool
+	}{
+		{watch.Writes, "write", true}, {watch.Processes, "exec", true}, {watch.Transports, "add", true}, {watch.Ethtool, "change", true},
+		{watch.Kernel, "online", false}, {watch.Links, "up", false}, {watch.Writes, "lost", false}, {watch.Processes, "lost", false},
+	} {
+		l := newLoop(t, Config{})
+		l.facts = &node.Facts{}
+		l.hear(watch.Event{Source: test.source, What: test.what, When: time.Now()})
+		if (l.facts != nil) != test.kept {
+			t.Errorf("%s %s: facts kept %v, want %v", test.source, test.what, l.facts != nil, test.kept)
+		}
+	}
+}
+
+// TestGap: passes come no faster than a long one allows, however many events there are.
+func TestGap(t *testing.T) {
+	for _, test := range []struct{ took, want time.Duration }{
+		{0, minGap}, {10 * time.Millisecond, minGap}, {300 * time.Millisecond, 600 * time.Millisecond}, {time.Hour, maxGap},
+	} {
+		l := newLoop(t, Config{})
+		l.lastEnd, l.lastTook = time.Now(), test.took
+		l.schedule(OnEvent, 0)
+		if got := l.due.Sub(l.lastEnd); got != test.want {
+			t.Errorf("after a pass of %v: %v, want %v", test.took, got, test.want)
+		}
+		l.schedule(OnSweep, time.Hour)
+		if got := l.due.Sub(l.lastEnd); got != test.want {
+			t.Errorf("a later pass moves an earlier one to %v", got)
+		}
+	}
+}
