@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/rdmatune/rdmatune/spec"
 )
 
 // TestBuild builds a whole release, and then one architecture again: from another
@@ -38,6 +41,7 @@ func TestBuild(t *testing.T) {
 			t.Errorf("%s is not as it was built before", filepath.Base(path))
 		}
 	}
+	runs(t, first)
 	for _, name := range []string{"amd64", "arm64"} {
 		files, err := filepath.Glob(filepath.Join(first, "dist", "rdmatune_*_linux_"+name+"*"))
 		if err != nil || len(files) != 2 {
@@ -47,6 +51,29 @@ func TestBuild(t *testing.T) {
 			if body := content(t, file); bytes.Contains(body, []byte(first)) {
 				t.Errorf("%s has the directory in it where it was built", filepath.Base(file))
 			}
+		}
+	}
+}
+
+// runs runs the arm64 programs, emulated where this machine is none. The dynamic one
+// finds its loader and C library where the cross compiler has them.
+func runs(t *testing.T, clone string) {
+	t.Helper()
+	for _, suffix := range []string{"", "_noverbs"} {
+		files, err := filepath.Glob(filepath.Join(clone, "dist", "rdmatune_*_linux_arm64"+suffix))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("programs %q, error %v", files, err)
+		}
+		run := []string{files[0]}
+		if runtime.GOARCH != "arm64" {
+			run = []string{"qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", files[0]}
+		}
+		if got, want := command(t, clone, run[0], append(run[1:], "version")...), "rdmatune "+spec.Version+"\n"; got != want {
+			t.Errorf("%s: version %q, want %q", filepath.Base(files[0]), got, want)
+		}
+		plan := command(t, clone, run[0], append(run[1:], "--state-dir", t.TempDir(), "plan", "--node", "sim:small", "examples/demo/node.hcl")...)
+		if !strings.Contains(plan, "\nPlan: 8 to change, ") {
+			t.Errorf("%s: planned\n%s", filepath.Base(files[0]), plan)
 		}
 	}
 }

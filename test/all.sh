@@ -11,7 +11,8 @@ step() { echo; echo "== $*"; }
 
 step "Debian packages for the Go tests"
 missing=''
-for p in gcc libc6-dev libibverbs-dev git openmpi-bin ucx-utils chromium; do
+for p in gcc libc6-dev libibverbs-dev git openmpi-bin ucx-utils chromium \
+	gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static; do
 	dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"
 done
 if [ -n "$missing" ]; then
@@ -50,6 +51,9 @@ RDMATUNE_BROWSER=1 go test -count=1 ./experiment/report
 
 step "without cgo: a binary that is built without verbs"
 CGO_ENABLED=0 go test ./drivers/verbs/... ./cmd/...
+
+step "binaries and packages, built twice"
+RDMATUNE_PACKAGES=1 go test -v -count=1 -timeout 40m -run 'TestBuild$' ./packaging
 
 step "the VM lab"
 RDMATUNE_LAB=1 go test -v -count=1 -timeout 40m ./test/lab/...
