@@ -1,0 +1,169 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A sandbox runs a maintainer script on directories of its own, with programs that only
+// note how they are called.
+type sandbox struct {
+	dir   string
+	boot  string            // this boot's id
+	exits map[string]int    // of programs that fail
+	says  map[string]string // shell commands that programs run
+}
+
+func newSandbox(t *testing.T) *sandbox {
+	t.Helper()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sandbox{dir: t.TempDir(), boot: strings.TrimSpace(string(boot)), exits: map[string]int{}, says: map[string]string{}}
+	s.write(t, "run/systemd/system/a.unit", "")
+	return s
+}
+
+func (s *sandbox) write(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(s.dir, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run returns the calls that the script made, what it printed, and whether it succeeded.
+func (s *sandbox) run(t *testing.T, script string, args ...string) (calls, said string, ok bool) {
+	t.Helper()
+	body, err := os.ReadFile(filepath.Join("debian", script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(body)
+	for _, path := range []string{"/var/lib/rdmatune", "/run/rdmatune", "/run/systemd/system", "/etc/default/rdmatune"} {
+		text = strings.ReplaceAll(text, path, s.dir+path)
+	}
+	s.write(t, script, text)
+	for _, name := range []string{"systemctl", "deb-systemd-helper", "deb-systemd-invoke", "rdmatune"} {
+		s.write(t, "bin/"+name, "#!/bin/sh\necho "+name+" \"$@\" >> "+s.dir+"/calls\n"+s.says[name]+"\nexit "+
+			strconv.Itoa(s.exits[name])+"\n")
+	}
+	s.write(t, "calls", "")
+	cmd := exec.Command("dash", append([]string{filepath.Join(s.dir, script)}, args...)...)
+	cmd.Env = []string{"PATH=" + filepath.Join(s.dir, "bin") + ":/usr/bin:/bin"}
+	out, err := cmd.CombinedOutput()
+	list, readErr := os.ReadFile(filepath.Join(s.dir, "calls"))
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	return string(list), string(out), err == nil
+}
+
+func (s *sandbox) has(name string) bool {
+	_, err := os.Lstat(filepath.Join(s.dir, name))
+	return err == nil
+}
+
+func TestPostinst(t *testing.T) {
+	for _, c := range []struct {
+		name, state string
+		args        []string
+		want        string // the call that starts the daemon, "" for none
+	}{
+		{"installed", "inactive", []string{"configure", ""}, "deb-systemd-invoke start rdmatune.service"},
+		{"upgraded while it runs", "active", []string{"configure", "0.1.0"}, "deb-systemd-invoke restart rdmatune.service"},
+		{"upgraded after it failed", "failed", []string{"configure", "0.1.0"}, "deb-systemd-invoke restart rdmatune.service"},
+		{"upgraded while it is stopped", "inactive", []string{"configure", "0.1.0"}, ""},
+		{"a removal that was refused", "inactive", []string{"abort-remove"}, "deb-systemd-invoke start rdmatune.service"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSandbox(t)
+			s.says["systemctl"] = `[ "$1" != is-active ] || echo ` + c.state
+			calls, said, ok := s.run(t, "postinst", c.args...)
+			if !ok || said != "" || !strings.Contains(calls, "deb-systemd-helper enable rdmatune.service\n") {
+				t.Errorf("ok %v, said %q, calls:\n%s", ok, said, calls)
+			}
+			if started := strings.Contains(calls, "deb-systemd-invoke"); started != (c.want != "") || !strings.Contains(calls, c.want) {
+				t.Errorf("want %q, calls:\n%s", c.want, calls)
+			}
+		})
+	}
+	s := newSandbox(t)
+	s.exits["deb-systemd-invoke"] = 1
+	if _, said, ok := s.run(t, "postinst", "configure", ""); !ok || !strings.Contains(said, "systemctl status rdmatune.service says why") {
+		t.Errorf("a daemon that does not start: ok %v, said %q", ok, said)
+	}
+}
+
+func TestPrerm(t *testing.T) {
+	const destroy = "rdmatune destroy --auto-approve\n"
+	for _, c := range []struct {
+		name, file, options string
+		fails               int
+		ok, destroyed       bool
+		said                string
+	}{
+		{"nothing managed", "", "", 0, true, false, ""},
+		{"of an earlier boot", `"boot_id": "00000000-0000-0000-0000-000000000000"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, false, ""},
+		{"in force", `"boot_id": "BOOT"`, "", 0, true, false, "the tuning stays in force"},
+		{"in force, to be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, true, "restoring"},
+		{"in force, and cannot be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 4, false, true, "so the package stays"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSandbox(t)
+			s.exits["rdmatune"] = c.fails
+			if c.file != "" {
+				s.write(t, "var/lib/rdmatune/state.json", strings.ReplaceAll(c.file, "BOOT", s.boot)+"\n")
+			}
+			s.write(t, "etc/default/rdmatune", c.options)
+			calls, said, ok := s.run(t, "prerm", "remove")
+			if ok != c.ok || strings.Contains(calls, destroy) != c.destroyed || !strings.Contains(said, c.said) || c.said == "" && said != "" {
+				t.Errorf("ok %v, said %q, calls:\n%s", ok, said, calls)
+			}
+			if !strings.HasPrefix(calls, "deb-systemd-invoke stop rdmatune.service\n") {
+				t.Errorf("not stopped first; calls:\n%s", calls)
+			}
+		})
+	}
+	s := newSandbox(t)
+	if calls, said, ok := s.run(t, "prerm", "upgrade", "0.2.0"); !ok || calls != "" || said != "" {
+		t.Errorf("upgrade: ok %v, said %q, calls:\n%s", ok, said, calls)
+	}
+}
+
+func TestPostrm(t *testing.T) {
+	for _, c := range []struct {
+		name, file, text string
+		stays            bool
+	}{
+		{"nothing managed", "state.json", `{"version": 1}`, false},
+		{"of an earlier boot", "state.json", `"boot_id": "00000000-0000-0000-0000-000000000000"`, false},
+		{"in force", "state.json", `"boot_id": "BOOT"`, true},
+		{"of an apply that crashed", "journal.jsonl", `{"boot_id":"BOOT"}`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSandbox(t)
+			s.write(t, "var/lib/rdmatune/"+c.file, strings.ReplaceAll(c.text, "BOOT", s.boot)+"\n")
+			s.write(t, "run/rdmatune/lock", "")
+			_, said, ok := s.run(t, "postrm", "purge")
+			if !ok || s.has("var/lib/rdmatune") != c.stays || s.has("run/rdmatune") != c.stays || strings.Contains(said, "stays") != c.stays {
+				t.Errorf("ok %v, said %q, state there %v", ok, said, s.has("var/lib/rdmatune"))
+			}
+		})
+	}
+	s := newSandbox(t)
+	s.write(t, "var/lib/rdmatune/state.json", "{}")
+	calls, _, ok := s.run(t, "postrm", "remove")
+	if !ok || !strings.Contains(calls, "daemon-reload") || !s.has("var/lib/rdmatune") {
+		t.Errorf("remove: ok %v, calls:\n%s", ok, calls)
+	}
+}
