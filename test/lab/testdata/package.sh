@@ -43,7 +43,7 @@ in_force() { echo "$(cat $freq/scaling_governor $freq/scaling_min_freq $freq/sca
 # mark puts a byte, in octal, into the host's record of CPU 2's P-state port (0x5a2).
 mark() { printf "\\$1" | dd of=/dev/port bs=1 seek=1442 conv=notrunc 2> /dev/null; }
 property() { systemctl show --value -p $1 rdmatune; }
-originals() { grep -c '"original"' /var/lib/rdmatune/state.json; grep -e '"original"' -e '"lineage"' /var/lib/rdmatune/state.json; }
+originals() { grep -o -e '"original".*' -e '"lineage".*' /var/lib/rdmatune/state.json | tr -d '"\n'; }
 tuned="performance 2200000 2200000 / 3 3 3 / 0"
 is_tuned() { [ "$(in_force)" = "$tuned" ]; }
 healthy() { rdmatune status; }
