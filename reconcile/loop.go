@@ -52,6 +52,9 @@ type Config struct {
 	// Negotiate makes irqbalance leave the interrupts with these numbers alone and says
 	// what was agreed; with none it takes that back. Nil does nothing.
 	Negotiate func(ctx context.Context, irqs []int) (string, error)
+	// Leave is called before Run returns and waits for what irqbalance still has to answer:
+	// some versions end when nobody hears them. Nil waits for nothing.
+	Leave func(ctx context.Context) error
 	// Rivals names other programs that may tune the same; nil knows none.
 	Rivals func() []string
 	// Matches reports whether one of the processes may be a workload's; nil takes any.
@@ -73,7 +76,7 @@ var settleTimes = map[watch.Source]time.Duration{
 // Rhythm of the loop.
 const (
 	beat        = 5 * time.Second        // between two signs of life
-	fullEvery   = 20                     // sweeps of which one is a whole pass
+	fullEvery   = 60                     // sweeps of which one is a whole pass
 	minGap      = 50 * time.Millisecond  // between two passes
 	maxGap      = 2 * time.Second        // so much at most is a long pass followed by, to bound the load
 	followUp    = time.Second            // after a pass that wrote, to see that it stays
@@ -82,6 +85,7 @@ const (
 	failedMost  = time.Minute
 	maxPIDs     = 1024 // new processes that are looked at one by one
 	stopTime    = 2 * time.Minute
+	leaveTime   = 15 * time.Second // longer than irqbalance's usual round of 10 s
 )
 
 // A Loop keeps one node. Run is its only writer; Status may be asked at any time.
@@ -109,6 +113,8 @@ type Loop struct {
 	anyPID   bool // more than could be remembered
 	causes   causes
 	unhealed map[subject]Drift
+	irqs     []int // of the last pass
+	table    *table
 	lastEnd  time.Time
 	lastTook time.Duration
 	failures int // passes in a row that could not be made
@@ -119,7 +125,7 @@ type Loop struct {
 
 // New returns a loop that has looked at nothing yet.
 func New(c Config) *Loop {
-	l := &Loop{c: c, log: c.Log, pids: map[int]bool{}, unhealed: map[subject]Drift{}, settings: spec.DefaultReconcile}
+	l := &Loop{c: c, log: c.Log, table: newTable(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, settings: spec.DefaultReconcile}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -141,6 +147,11 @@ var ErrNotBegun = errors.New("nothing was begun")
 // ErrNotBegun for a spec that is invalid when nothing is managed yet, another spec that
 // tunes the node, and a state that cannot be read; else it is about restoring.
 func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromSpec bool) bool, ready func()) error {
+	if l.c.Negotiate != nil && !l.c.DryRun {
+		go l.sit(ctx)
+	} else {
+		close(l.table.left)
+	}
 	if err := l.begin(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotBegun, err)
 	}
@@ -355,6 +366,9 @@ func (l *Loop) Status() Status {
 	s := l.status
 	s.Sources = sources
 	s.Problems, s.Recent = slices.Clone(s.Problems), slices.Clone(s.Recent)
+	if s.Irqbalance != "" && !s.IrqbalanceAgreed {
+		s.Problems = append(s.Problems, "irqbalance: "+s.Irqbalance)
+	}
 	if s.Spec.Invalid != "" {
 		s.Problems = append([]string{"the spec is invalid, and the last good one is kept: " + s.Spec.Invalid}, s.Problems...)
 	}
@@ -364,17 +378,25 @@ func (l *Loop) Status() Status {
 
 // stop ends the loop: with restore it puts the originals back first.
 func (l *Loop) stop(restore bool) error {
-	if !restore || l.c.DryRun {
-		l.log.Info("stopped", "tuning", "left")
-		return nil
-	}
+	<-l.table.left
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	err := l.restore(ctx)
-	if err == nil {
-		l.log.Info("stopped", "tuning", "restored")
+	tuning := "left"
+	if restore && !l.c.DryRun {
+		if err := l.restore(ctx); err != nil {
+			return err
+		}
+		tuning = "restored"
 	}
-	return err
+	if l.c.Leave != nil {
+		ctx, cancel := context.WithTimeout(ctx, leaveTime)
+		defer cancel()
+		if err := l.c.Leave(ctx); err != nil {
+			l.log.Warn("irqbalance has not answered", "error", err)
+		}
+	}
+	l.log.Info("stopped", "tuning", tuning)
+	return nil
 }
 
 // lock takes the node's lock, waiting for whoever holds it until ctx ends.

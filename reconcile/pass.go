@@ -193,7 +193,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 			again = next
 		}
 	}
-	problems = append(problems, l.watch(ctx)...)
+	l.watch()
 	l.summarise(contested, waiting)
 	return problems, again, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
@@ -15,9 +14,6 @@ import (
 	"github.com/rdmatune/rdmatune/state"
 )
 
-// negotiation bounds the wait for irqbalance, which answers between two of its rounds.
-const negotiation = 3 * time.Second
-
 // sweep looks at what is managed and asks for a pass if something is not as it was left.
 // It is cheap: files are kept open and compared with what they were, the other settings
 // are read from the kernel or their process. Every fullEvery-th, and where there is no
@@ -25,6 +21,7 @@ const negotiation = 3 * time.Second
 func (l *Loop) sweep(ctx context.Context) {
 	l.swept++
 	l.update(func(s *Status) { s.Sweeps++ })
+	l.table.offer(l.irqs) // to one that was started since
 	if !l.on(watch.Spec) {
 		if l.reload(ctx) {
 			l.schedule(OnSpec, 0)
@@ -107,8 +104,8 @@ func (l *Loop) remember(in plan.Input) {
 }
 
 // watch keeps the files of what is managed open and heard, but for those that were given
-// up, and sees to irqbalance. What it returns are problems.
-func (l *Loop) watch(ctx context.Context) (problems []string) {
+// up, and says which interrupts irqbalance is to leave alone.
+func (l *Loop) watch() {
 	var paths []string
 	var irqs []int
 	seen := map[param.Target]bool{}
@@ -146,28 +143,12 @@ func (l *Loop) watch(ctx context.Context) (problems []string) {
 	if err := l.c.Watcher.Files().Set(slices.Compact(paths)); err != nil {
 		l.log.Debug("kept files", "error", err)
 	}
-	if l.c.Negotiate == nil || l.c.DryRun {
-		return nil
-	}
 	slices.Sort(irqs)
 	if !l.settings.Irqbalance {
 		irqs = nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, negotiation)
-	defer cancel()
-	said, err := l.c.Negotiate(ctx, slices.Compact(irqs))
-	if err != nil {
-		problems = append(problems, "irqbalance: "+err.Error())
-	}
-	news := false
-	l.update(func(s *Status) {
-		news = s.Irqbalance != said
-		s.Irqbalance, s.IrqbalanceAgreed = said, err == nil
-	})
-	if news {
-		l.log.Info("irqbalance", "agreement", said)
-	}
-	return problems
+	l.irqs = slices.Compact(irqs)
+	l.table.offer(l.irqs)
 }
 
 // summarise puts what is managed into the status.

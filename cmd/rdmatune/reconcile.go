@@ -271,6 +271,7 @@ func (o *options) reconcileConfig(s *session, r reconcileFlags, log *slog.Logger
 		c.Before = s.adopt
 	} else {
 		keeper := irqbalance.NewKeeper(systemRunDir, s.node.RunDir())
+		c.Leave = keeper.Wait
 		c.Negotiate = func(ctx context.Context, irqs []int) (string, error) {
 			a := keeper.Keep(ctx, irqs)
 			return a.String(), a.Err
@@ -291,7 +292,9 @@ func rivalsOf(n *node.Node) []string {
 		out = append(out, "not all could be looked at: "+err.Error())
 	}
 	for _, r := range found {
-		out = append(out, r.String())
+		if r.Name != "irqbalance" { // it has a line of its own
+			out = append(out, r.String())
+		}
 	}
 	return out
 }

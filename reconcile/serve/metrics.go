@@ -82,7 +82,7 @@ const other = "other"
 var (
 	triggers = []string{string(reconcile.AtStart), string(reconcile.OnEvent), string(reconcile.OnSweep), string(reconcile.OnTimer),
 		string(reconcile.OnSpec), string(reconcile.OnSignal)}
-	rulings  = []string{"heal", "wait", "contested", "no consent"}
+	rulings  = []string{string(reconcile.Heal), string(reconcile.Wait), string(reconcile.Contested), string(reconcile.NoConsent), string(reconcile.Once), string(reconcile.Rejected)}
 	outcomes = []string{control.Switched, control.InPlace, control.Aborted, control.Refused, control.Deferred, control.Gone}
 	sources  = []string{string(watch.Writes), string(watch.Kernel), string(watch.Links), string(watch.Ethtool), string(watch.Processes),
 		string(watch.Spec), string(watch.Transports)}
@@ -132,12 +132,11 @@ func (c *counted) observe(p reconcile.Pass) {
 	c.changes.Add(float64(max(p.Changed, 0)))
 	c.failures.Add(float64(len(p.Failures)))
 	for _, d := range p.Drifts {
-		kind := kindOf(d.Address)
-		c.drifts.WithLabelValues(kind, oneOf(rulings, d.Ruling)).Inc()
-		if d.Healed > 0 {
-			c.heals.WithLabelValues(kind).Inc()
-			c.healed.Observe(d.Healed.Seconds())
-		}
+		c.drifts.WithLabelValues(kindOf(d.Address), oneOf(rulings, d.Ruling)).Inc()
+	}
+	for _, d := range p.Heals {
+		c.heals.WithLabelValues(kindOf(d.Address)).Inc()
+		c.healed.Observe(d.Healed.Seconds())
 	}
 	for _, s := range p.Switches {
 		c.switches.WithLabelValues(oneOf(outcomes, s.Outcome)).Inc()

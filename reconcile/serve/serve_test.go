@@ -55,9 +55,13 @@ var passes = []reconcile.Pass{
 	{Trigger: reconcile.AtStart, Took: 120 * time.Millisecond, Planned: 80 * time.Millisecond, Changed: 64, Failures: []string{"policy0: busy"}},
 	{Trigger: reconcile.OnEvent, Took: 8 * time.Millisecond, Planned: 6 * time.Millisecond, Events: 2, Changed: 1,
 		Drifts: []reconcile.Drift{
-			{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Ruling: "heal", Healed: 40 * time.Millisecond},
+			{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Ruling: "heal"},
 			{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/4"]`, Ruling: "contested"},
-			{Address: `workload.w["a.hint["].cpu_pinning["4711"]`, Ruling: "of another version", Healed: 400 * time.Millisecond},
+			{Address: `workload.w["a.hint["].cpu_pinning["4711"]`, Ruling: "of another version"},
+		},
+		Heals: []reconcile.Drift{
+			{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Ruling: "heal", Healed: 40 * time.Millisecond},
+			{Address: `workload.w["a.hint["].cpu_pinning["4711"]`, Ruling: "wait", Healed: 400 * time.Millisecond},
 		},
 		Switches: []experiment.Switch{
 			{Outcome: "switched", Pause: 700 * time.Microsecond}, {Outcome: "refused", Pause: time.Hour}, {Outcome: "what a process says"},

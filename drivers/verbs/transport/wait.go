@@ -23,6 +23,18 @@ const (
 	probeEvery   = 8
 )
 
+// To poll is not always shorter. Where there are more of those who poll than processors
+// (a virtual machine whose device is emulated on the same ones, a node with too many ranks)
+// they keep away from their processor what they wait for. So now and then a wait goes the
+// other way, to sleep almost at once or to poll, and the way whose waits take less is the
+// one that is taken: the more often the trial confirms it, the more seldom it is made.
+const (
+	firstTrial = 16   // waits until the first one
+	lastTrial  = 1024 // at most between two
+	enough     = 4    // waits of each way, for a comparison
+	clearly    = 8    // by an eighth must the other way be shorter
+)
+
 // spinPolls is how often a waiting goroutine polls the queue of its connection
 // within one call, and crossing into C. That many polls take tens of times as long as
 // the crossing, and a fraction of what sleeping would.
@@ -33,11 +45,76 @@ type waiter struct {
 	usual time.Duration // that waits take, at most longestSpin
 	slept int           // waits since the last one that needed no sleep
 	yield verbs.Yielder
+
+	doze   bool // go to sleep almost at once, since that is shorter here
+	trial  bool // this wait goes the other way
+	ways   [2]way
+	next   int // waits until the next trial
+	spaced int // waits between the last two
+}
+
+// A way is how waits take that go one way.
+type way struct {
+	mean  time.Duration // exponentially weighted
+	count int
+}
+
+// add lets no single wait, such as one that the machine interrupted, count for more than
+// four. One wait replaces the share-th part of the mean.
+func (y *way) add(d, share time.Duration) {
+	d = max(d, time.Microsecond)
+	if y.count++; y.count == 1 {
+		y.mean = d
+		return
+	}
+	y.mean += (min(d, 4*y.mean) - y.mean) / share
+}
+
+// begin decides which way the next wait goes.
+func (w *waiter) begin() {
+	if w.spaced == 0 {
+		w.spaced = firstTrial
+	}
+	w.next++
+	if w.trial = w.next >= w.spaced; w.trial {
+		w.next = 0
+	}
+}
+
+// dozes reports whether this wait goes to sleep almost at once.
+func (w *waiter) dozes() bool { return w.doze != w.trial }
+
+// took takes note of how long a whole wait has taken; what is idle tells nothing.
+func (w *waiter) took(d time.Duration) {
+	if d > idleTime {
+		return
+	}
+	at := func(doze bool) *way {
+		if doze {
+			return &w.ways[1]
+		}
+		return &w.ways[0]
+	}
+	if !w.trial {
+		at(w.doze).add(d, 8)
+		return
+	}
+	at(!w.doze).add(d, 2) // trials are few
+	usual, other := at(w.doze), at(!w.doze)
+	switch {
+	case usual.count < enough || other.count < enough:
+	case other.mean < usual.mean-usual.mean/clearly:
+		w.doze, w.spaced = !w.doze, firstTrial
+		w.ways = [2]way{}
+	default:
+		w.spaced = min(2*w.spaced, lastTrial)
+	}
 }
 
 // found takes note of a wait that polled for d. A longer one counts at once and a
 // shorter one in part, since to poll a little too long costs less than to sleep.
 func (w *waiter) found(d time.Duration) {
+	w.took(d)
 	w.slept = 0
 	if d = max(d, provenSpin/2); d > w.usual {
 		w.usual = min(d, longestSpin)
@@ -48,6 +125,10 @@ func (w *waiter) found(d time.Duration) {
 
 // woken takes note of a wait that took d with a sleep.
 func (w *waiter) woken(d time.Duration) {
+	w.took(d)
+	if w.dozes() {
+		return // it says nothing of how long polling would have taken
+	}
 	w.slept++
 	switch {
 	case d > idleTime:
@@ -62,6 +143,9 @@ func (w *waiter) woken(d time.Duration) {
 
 // spin is how long the next wait polls.
 func (w *waiter) spin() time.Duration {
+	if w.dozes() {
+		return shortestSpin
+	}
 	if w.slept%probeEvery == 0 && w.slept > 0 {
 		return longestSpin
 	}
@@ -77,6 +161,9 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode co
 	}
 	eng := c.t.eng
 	adaptive := mode == completionAdaptive && c.t.spins
+	if adaptive {
+		w.begin()
+	}
 	var start time.Time
 	if adaptive && eng.beginSpin() || mode == completionBusy && eng.joinSpin() {
 		var found bool

@@ -32,3 +32,58 @@ func TestWaiter(t *testing.T) {
 	w.woken(idleTime)
 	spin("after the probe", shortestSpin)
 }
+
+// TestWaiterWays checks which way waits go on machines where polling, or sleeping, is
+// shorter, and that it is noticed when that changes.
+func TestWaiterWays(t *testing.T) {
+	var w waiter
+	trials := 0
+	run := func(waits int, polled, slept time.Duration) (dozes int) {
+		for range waits {
+			w.begin()
+			if w.trial {
+				trials++
+			}
+			if w.dozes() {
+				dozes++
+				w.woken(slept)
+			} else if polled > longestSpin {
+				w.woken(polled)
+			} else {
+				w.found(polled)
+			}
+		}
+		return dozes
+	}
+	us := time.Microsecond
+	if n := run(10_000, 10*us, 50*us); n > 20 {
+		t.Errorf("polling is shorter: %d of 10000 waits slept", n)
+	}
+	if trials > 20 {
+		t.Errorf("%d trials in 10000 waits of which every one says the same", trials)
+	}
+	run(20_000, 4000*us, 2000*us)
+	if n := run(10_000, 4000*us, 2000*us); n < 9_900 {
+		t.Errorf("sleeping is shorter: only %d of 10000 waits slept", n)
+	}
+	run(20_000, 10*us, 50*us)
+	if n := run(10_000, 10*us, 50*us); n > 100 {
+		t.Errorf("polling is shorter again: %d of 10000 waits slept", n)
+	}
+	// A wait that the machine interrupted now and then changes nothing.
+	for range 1000 {
+		run(37, 10*us, 50*us)
+		w.begin()
+		w.woken(5000 * us)
+	}
+	if n := run(10_000, 10*us, 50*us); n > 100 {
+		t.Errorf("with interruptions %d of 10000 waits slept", n)
+	}
+	// Idle waits say nothing.
+	before := w.ways
+	w.begin()
+	w.woken(time.Second)
+	if w.ways != before {
+		t.Errorf("an idle wait counts: %+v, was %+v", w.ways, before)
+	}
+}
