@@ -116,6 +116,9 @@ func TestPrerm(t *testing.T) {
 		{"of an earlier boot", `"boot_id": "00000000-0000-0000-0000-000000000000"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, false, ""},
 		{"in force", `"boot_id": "BOOT"`, "", 0, true, false, "the tuning stays in force"},
 		{"in force, to be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, true, "restoring"},
+		{"in force, with options that no shell could read", `"boot_id": "BOOT"`, "RDMATUNE_VAR_a=b (c\nRDMATUNE_DESTROY_ON_REMOVE=\"1\"\n", 0, true, true, "restoring"},
+		{"in force, no longer to be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\nRDMATUNE_DESTROY_ON_REMOVE=0\n", 0, true, false, "stays in force"},
+		{"in force, the option as a comment", `"boot_id": "BOOT"`, "#RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, false, "stays in force"},
 		{"in force, and cannot be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 4, false, true, "so the package stays"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -14,6 +14,10 @@ workload "node" {
     cstate_max_latency = "2us"
   }
 
+  cpu_dma_latency {
+    max_latency = "10us"
+  }
+
   irq_affinity {
     cpus     = "3"
     strategy = "single"

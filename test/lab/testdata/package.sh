@@ -82,6 +82,10 @@ until_true "healthy" healthy
 check "directories" "/run/rdmatune 755 /run/rdmatune/transports 1777 /var/lib/rdmatune 700" \
 	"$(for d in /run/rdmatune /run/rdmatune/transports /var/lib/rdmatune; do stat -c '%n %a' $d; done | xargs)"
 rdmatune status > "$OUT/status.log" 2>&1
+# What the unit takes away must not be what the daemon needs.
+check "events are heard" "yes" "$(sed '1,/^EVENTS OF/d; /^$/,$d' "$OUT/status.log" | awk '{ print $2 }' | sort -u | xargs)"
+held() { od -An -td4 -N4 /dev/cpu_dma_latency | xargs; }
+check "the device is held open" 10 "$(held)"
 
 log "upgraded while it runs"
 pid=$(property MainPID) before=$(originals)
@@ -90,7 +94,7 @@ dpkg -i $new > "$OUT/upgrade.log" 2>&1; check "upgrade" 0 $?
 until_true "another daemon" changed_pid
 until_true "healthy" healthy
 mark 242
-check "tuned" "$tuned" "$(in_force)"
+check "tuned" "$tuned / 10" "$(in_force) / $(held)"
 check "version" "rdmatune 0.2.0-rc.1" "$(rdmatune version)"
 check "what runs" /usr/bin/rdmatune "$(readlink /proc/"$(property MainPID)"/exe)"
 check "state kept" "$before" "$(originals)"
