@@ -24,8 +24,8 @@ import (
 
 func TestOpenErrors(t *testing.T) {
 	for ref, says := range map[string]string{
-		"sim:nothing":        "sim:dgx, sim:shared, sim:small, sim:vm",
-		"sim:":               "sim:dgx, sim:shared, sim:small, sim:vm",
+		"sim:nothing":        "sim:dgx, sim:large, sim:shared, sim:small, sim:vm",
+		"sim:":               "sim:dgx, sim:large, sim:shared, sim:small, sim:vm",
 		"/no/such/directory": "captured directory",
 		t.TempDir():          "holds neither",
 	} {

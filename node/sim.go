@@ -43,7 +43,7 @@ type nic struct {
 }
 
 // machines are the simulated nodes by name.
-var machines = map[string]func() machine{"dgx": dgx, "shared": shared, "small": small, "vm": vm}
+var machines = map[string]func() machine{"dgx": dgx, "large": large, "shared": shared, "small": small, "vm": vm}
 
 // simulatedNames lists them, sorted.
 func simulatedNames() []string { return slices.Sorted(maps.Keys(machines)) }
@@ -95,6 +95,29 @@ func dgx() machine {
 		management.vectors = append(management.vectors, fmt.Sprintf("eno3-TxRx-%d", i))
 	}
 	m.nics = append(m.nics, management)
+	return m
+}
+
+// large is what size costs are measured on: two sockets of 64 cores with SMT, and sixteen
+// NICs with 4,000 interrupts.
+func large() machine {
+	m := machine{
+		hostname: "sim-large",
+		bootID:   "5f0c2a10-6c61-4267-8000-7264726d6174",
+		nodes:    []cpulist.Set{span(0, 63).Union(span(128, 191)), span(64, 127).Union(span(192, 255))},
+		sibling:  128,
+		policy: policy{
+			driver: "acpi-cpufreq", governor: "schedutil", governors: "performance powersave schedutil",
+			min: 1_500_000, max: 3_700_000, table: []int{3_700_000, 2_450_000, 1_500_000},
+		},
+	}
+	for i := range 16 {
+		pci := fmt.Sprintf("0000:%02x:00.0", 0x10+8*i)
+		m.nics = append(m.nics, nic{
+			pci: pci, rdma: fmt.Sprintf("mlx5_%d", i), netdev: fmt.Sprintf("ens%dnp0", i+1), driver: "mlx5_core",
+			linkLayer: "Ethernet", rate: "400 Gb/sec (4X NDR)", node: i / 8, vectors: mlx5(pci, 249),
+		})
+	}
 	return m
 }
 

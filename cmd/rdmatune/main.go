@@ -124,7 +124,7 @@ once without losing a message, and can undo all of it.`,
 	flags.StringVar(&o.node, "node", "local", "the node: local, sim:NAME, or a captured `tree` (directory or .tar.gz)")
 	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune)")
 	if err := root.RegisterFlagCompletionFunc("node", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return []string{"local", "sim:dgx", "sim:small", "sim:shared", "sim:vm"}, cobra.ShellCompDirectiveDefault
+		return []string{"local", "sim:dgx", "sim:large", "sim:small", "sim:shared", "sim:vm"}, cobra.ShellCompDirectiveDefault
 	}); err != nil {
 		panic(err) // the flag above is not there
 	}
