@@ -44,9 +44,34 @@ type Preparer interface {
 // A Filer is a driver whose settings are files, so that their writers can be seen and a
 // look at them costs one read each.
 type Filer interface {
-	// Files returns the files that hold t's settings, by parameter. The error wraps ErrGone
-	// for a target that is gone.
-	Files(t param.Target) (map[param.ID]string, error)
+	// Files returns the files that hold the settings of each of ts, by parameter; nil for a
+	// target that is gone or cannot be looked at.
+	Files(ts []param.Target) []map[param.ID]string
+}
+
+// A ManyReader is a driver for which reading many targets at once is cheaper than one by
+// one.
+type ManyReader interface {
+	// ReadMany is Read for each of ts, with one result each.
+	ReadMany(ctx context.Context, ts []param.Target) []Reading
+}
+
+// A Reading is what Read returns.
+type Reading struct {
+	Settings []param.Setting
+	Err      error
+}
+
+// read reads many targets in the way that d does best.
+func read(ctx context.Context, d Driver, ts []param.Target) []Reading {
+	if many, ok := d.(ManyReader); ok {
+		return many.ReadMany(ctx, ts)
+	}
+	out := make([]Reading, len(ts))
+	for i, t := range ts {
+		out[i].Settings, out[i].Err = d.Read(ctx, t)
+	}
+	return out
 }
 
 // Errors that drivers wrap. Match them with errors.Is.

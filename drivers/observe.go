@@ -25,16 +25,17 @@ func (s Set) Observe(ctx context.Context, k param.Kind, scope param.Scope) param
 	case err != nil:
 		o.Err = err
 	}
-	for _, t := range targets {
-		settings, err := d.Read(ctx, t)
-		if errors.Is(err, ErrGone) {
-			continue
+	if len(targets) == 0 {
+		return o
+	}
+	for i, r := range read(ctx, d, targets) {
+		switch {
+		case errors.Is(r.Err, ErrGone):
+		case r.Err != nil:
+			o.Err = errors.Join(o.Err, r.Err)
+		default:
+			o.Found = append(o.Found, param.Observed{Target: targets[i], Settings: r.Settings})
 		}
-		if err != nil {
-			o.Err = errors.Join(o.Err, err)
-			continue
-		}
-		o.Found = append(o.Found, param.Observed{Target: t, Settings: settings})
 	}
 	return o
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
@@ -42,16 +41,11 @@ func (c *causes) latest(now time.Time, wanted func(watch.Event) bool) *watch.Eve
 // find tells who is most likely behind a change: the process that wrote to the setting's
 // file, else what the kernel has done to the device, else whoever uses an interface on
 // which the kernel names nobody.
-func (c *causes) find(now time.Time, ch plan.Change, set drivers.Set, netdevs func(function string) []string) cause {
+func (c *causes) find(now time.Time, ch plan.Change, files map[param.Target]map[param.ID]string, netdevs func(function string) []string) cause {
 	target := ch.Target
-	if d, err := set.Driver(target.Kind); err == nil {
-		if f, ok := d.(drivers.Filer); ok {
-			if files, err := f.Files(target); err == nil {
-				path := files[ch.ID]
-				if e := c.latest(now, func(e watch.Event) bool { return e.Source == watch.Writes && e.Subject == path && e.PID > 0 }); e != nil {
-					return cause{writer: writer(*e), known: true, when: e.When}
-				}
-			}
+	if path, ok := files[target.Key()][ch.ID]; ok {
+		if e := c.latest(now, func(e watch.Event) bool { return e.Source == watch.Writes && e.Subject == path && e.PID > 0 }); e != nil {
+			return cause{writer: writer(*e), known: true, when: e.When}
 		}
 	}
 	names := []string{target.Name}

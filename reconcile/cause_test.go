@@ -6,20 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
 )
-
-// A filer is a driver of files by a fixed name; only Files is asked here.
-type filer struct{ drivers.Driver }
-
-func (filer) Kind() param.Kind { return param.IRQ }
-
-func (filer) Files(t param.Target) (map[param.ID]string, error) {
-	return map[param.ID]string{param.IRQCPUs: "/proc/irq/31/smp_affinity_list"}, nil
-}
 
 func TestCause(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
@@ -57,7 +47,7 @@ func TestCause(t *testing.T) {
 			for _, e := range test.events {
 				c.add(e)
 			}
-			got := c.find(now, plan.Change{Change: param.Change{Target: test.target, ID: test.id}}, drivers.NewSet(filer{}),
+			got := c.find(now, plan.Change{Change: param.Change{Target: test.target, ID: test.id}}, map[param.Target]map[param.ID]string{vector: {param.IRQCPUs: file}},
 				func(string) []string { return []string{"eth1"} })
 			if !strings.Contains(got.writer, test.writer) || got.known != test.known || got.kernel != test.kernel {
 				t.Errorf("%+v, want %q, known %v, kernel %v", got, test.writer, test.known, test.kernel)

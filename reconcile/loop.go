@@ -113,7 +113,8 @@ type Loop struct {
 	anyPID   bool // more than could be remembered
 	causes   causes
 	unhealed map[subject]Drift
-	irqs     []int // of the last pass
+	irqs     []int // of the last pass, and the files that hold each target's settings
+	files    map[param.Target]map[param.ID]string
 	table    *table
 	lastEnd  time.Time
 	lastTook time.Duration

@@ -158,7 +158,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	}
 
 	rulings := l.judge.rule(p.Began, full, g.Doc, func(c plan.Change) cause {
-		return l.causes.find(p.Began, c, l.c.Drivers, l.netdevs)
+		return l.causes.find(p.Began, c, l.files, l.netdevs)
 	})
 	contested, waiting := l.tell(rulings, p)
 	for _, h := range contested {

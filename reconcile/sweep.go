@@ -106,16 +106,19 @@ func (l *Loop) remember(in plan.Input) {
 // watch keeps the files of what is managed open and heard, but for those that were given
 // up, and says which interrupts irqbalance is to leave alone.
 func (l *Loop) watch() {
-	var paths []string
-	var irqs []int
+	targets := map[param.Kind][]param.Target{}
 	seen := map[param.Target]bool{}
 	for _, e := range l.doc.Entries {
-		t := e.Target.Key()
-		if e.BootID != l.c.BootID || seen[t] {
-			continue
+		if t := e.Target.Key(); e.BootID == l.c.BootID && !seen[t] {
+			seen[t] = true
+			targets[t.Kind] = append(targets[t.Kind], t)
 		}
-		seen[t] = true
-		d, err := l.c.Drivers.Driver(t.Kind)
+	}
+	var paths []string
+	var irqs []int
+	l.files = map[param.Target]map[param.ID]string{}
+	for kind, ts := range targets {
+		d, err := l.c.Drivers.Driver(kind)
 		if err != nil {
 			continue
 		}
@@ -123,16 +126,13 @@ func (l *Loop) watch() {
 		if !ok {
 			continue
 		}
-		files, err := f.Files(t)
-		if err != nil {
-			continue // gone; the next plan drops it
-		}
-		for id, path := range files {
-			if r := l.judge.records[subject{t.Kind, t.Name, id, ""}]; r != nil && r.contested {
-				continue // its writer would only be heard in vain
-			}
-			paths = append(paths, path)
-			if t.Kind == param.IRQ {
+		for i, files := range f.Files(ts) {
+			l.files[ts[i]] = files
+			for id, path := range files {
+				if r := l.judge.records[subject{kind, ts[i].Name, id, ""}]; r != nil && r.contested {
+					continue // its writer would only be heard in vain
+				}
+				paths = append(paths, path)
 				if n, ok := interrupts.NumberOf(path); ok {
 					irqs = append(irqs, n)
 				}

@@ -102,28 +102,27 @@ func (d *Driver) policy(t param.Target) (cpupolicy.Policy, error) {
 var _ drivers.Filer = (*Driver)(nil)
 
 // Files implements drivers.Filer.
-func (d *Driver) Files(t param.Target) (map[param.ID]string, error) {
-	if !strings.HasPrefix(t.Name, "policy") {
-		k, err := d.findKnob(t.Name)
-		if errors.Is(err, drivers.ErrUnavailable) {
-			return nil, fmt.Errorf("%w: %w", drivers.ErrGone, err)
+func (d *Driver) Files(ts []param.Target) []map[param.ID]string {
+	out := make([]map[param.ID]string, len(ts))
+	for i, t := range ts {
+		if !strings.HasPrefix(t.Name, "policy") {
+			if k, err := d.findKnob(t.Name); err == nil {
+				out[i] = map[param.ID]string{k.id: k.file}
+			}
+			continue
 		}
+		p, err := d.policy(t)
 		if err != nil {
-			return nil, err
+			continue
 		}
-		return map[param.ID]string{k.id: k.file}, nil
-	}
-	p, err := d.policy(t)
-	if err != nil {
-		return nil, err
-	}
-	out := map[param.ID]string{}
-	for id, name := range files {
-		if file := p.Dir + "/" + name; d.fs.Exists(file) {
-			out[id] = file
+		out[i] = map[param.ID]string{}
+		for id, name := range files {
+			if file := p.Dir + "/" + name; d.fs.Exists(file) {
+				out[i][id] = file
+			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Read implements drivers.Driver.

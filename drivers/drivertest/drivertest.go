@@ -54,11 +54,9 @@ func testFiles(t *testing.T, s Subject) {
 	if !ok {
 		return // its settings are no files
 	}
-	for _, target := range discover(t, s) {
-		files, err := filer.Files(target)
-		if err != nil {
-			t.Fatalf("Files %s: %v", target.Name, err)
-		}
+	targets := discover(t, s)
+	for i, files := range filer.Files(targets) {
+		target := targets[i]
 		cs := changes(t, s, target)
 		before := map[string]string{}
 		for _, path := range files {
@@ -79,9 +77,9 @@ func testFiles(t *testing.T, s Subject) {
 			}
 		}
 	}
-	gone := param.Target{Kind: s.Driver.Kind(), Name: discover(t, s)[0].Name, Incarnation: "another"}
-	if files, err := filer.Files(gone); err != nil && !errors.Is(err, drivers.ErrGone) {
-		t.Errorf("Files of another incarnation: %v, %v; want ErrGone or, where there are none, files", files, err)
+	gone := param.Target{Kind: s.Driver.Kind(), Name: "no such target"}
+	if files := filer.Files([]param.Target{gone, targets[0]}); len(files) != 2 || files[0] != nil || files[1] == nil {
+		t.Errorf("files of a target that is not there, and of one that is: %v", files)
 	}
 }
 

@@ -99,47 +99,95 @@ func (d *Driver) incarnation(function string) string {
 	return boot[:min(len(boot), 8)] + "-" + strconv.FormatUint(id, 16)
 }
 
-// number returns the interrupt number that t has now.
-func (d *Driver) number(t param.Target) (int, error) {
-	function, index, err := interrupts.ParseKey(t.Name)
-	if err != nil {
-		return 0, err
-	}
-	if t.Incarnation != d.incarnation(function) {
-		return 0, fmt.Errorf("interrupt %s: its driver was bound anew: %w", t.Name, drivers.ErrGone)
-	}
-	vectors := interrupts.Vectors(d.fs, function, nil)
-	if len(vectors) == 0 {
-		rows, err := interrupts.Table(d.fs)
+// numbers returns the interrupt number that each of ts has now, or why it has none. A
+// function's vectors are listed once.
+func (d *Driver) numbers(ts []param.Target) (numbers []int, errs []error) {
+	numbers, errs = make([]int, len(ts)), make([]error, len(ts))
+	functions := map[string]function{}
+	for i, t := range ts {
+		name, index, err := interrupts.ParseKey(t.Name)
 		if err != nil {
-			return 0, fmt.Errorf("interrupt %s: %w: %w", t.Name, drivers.ErrGone, err)
+			errs[i] = err
+			continue
 		}
-		vectors = interrupts.Vectors(d.fs, function, rows)
+		f, known := functions[name]
+		if !known {
+			f = d.function(name)
+			functions[name] = f
+		}
+		switch {
+		case t.Incarnation != f.incarnation:
+			errs[i] = fmt.Errorf("interrupt %s: its driver was bound anew: %w", t.Name, drivers.ErrGone)
+		case f.err != nil:
+			errs[i] = fmt.Errorf("interrupt %s: %w: %w", t.Name, drivers.ErrGone, f.err)
+		case index >= len(f.vectors):
+			errs[i] = fmt.Errorf("interrupt %s: %w", t.Name, drivers.ErrGone)
+		default:
+			numbers[i] = f.vectors[index].Number
+		}
 	}
-	if index >= len(vectors) {
-		return 0, fmt.Errorf("interrupt %s: %w", t.Name, drivers.ErrGone)
-	}
-	return vectors[index].Number, nil
+	return numbers, errs
 }
 
-var _ drivers.Filer = (*Driver)(nil)
+// A function is a PCI function's vectors as they are now.
+type function struct {
+	incarnation string
+	vectors     []interrupts.Vector
+	err         error // why they are not known
+}
+
+func (d *Driver) function(name string) function {
+	f := function{incarnation: d.incarnation(name), vectors: interrupts.Vectors(d.fs, name, nil)}
+	if len(f.vectors) == 0 {
+		var rows []interrupts.Row
+		if rows, f.err = interrupts.Table(d.fs); f.err == nil {
+			f.vectors = interrupts.Vectors(d.fs, name, rows)
+		}
+	}
+	return f
+}
+
+func (d *Driver) number(t param.Target) (int, error) {
+	numbers, errs := d.numbers([]param.Target{t})
+	return numbers[0], errs[0]
+}
+
+var (
+	_ drivers.Filer      = (*Driver)(nil)
+	_ drivers.ManyReader = (*Driver)(nil)
+)
 
 // Files implements drivers.Filer.
-func (d *Driver) Files(t param.Target) (map[param.ID]string, error) {
-	n, err := d.number(t)
-	if err != nil {
-		return nil, err
+func (d *Driver) Files(ts []param.Target) []map[param.ID]string {
+	out := make([]map[param.ID]string, len(ts))
+	numbers, errs := d.numbers(ts)
+	for i, n := range numbers {
+		if errs[i] == nil {
+			out[i] = map[param.ID]string{param.IRQCPUs: interrupts.AffinityFile(n)}
+		}
 	}
-	return map[param.ID]string{param.IRQCPUs: interrupts.AffinityFile(n)}, nil
+	return out
 }
 
 // Read implements drivers.Driver.
-func (d *Driver) Read(_ context.Context, t param.Target) ([]param.Setting, error) {
-	n, err := d.number(t)
-	if err != nil {
-		return nil, err
+func (d *Driver) Read(ctx context.Context, t param.Target) ([]param.Setting, error) {
+	r := d.ReadMany(ctx, []param.Target{t})[0]
+	return r.Settings, r.Err
+}
+
+// ReadMany implements drivers.ManyReader.
+func (d *Driver) ReadMany(ctx context.Context, ts []param.Target) []drivers.Reading {
+	out := make([]drivers.Reading, len(ts))
+	numbers, errs := d.numbers(ts)
+	for i, n := range numbers {
+		if out[i].Err = errs[i]; out[i].Err == nil {
+			out[i].Err = ctx.Err()
+		}
+		if out[i].Err == nil {
+			out[i].Settings = []param.Setting{d.read(n)}
+		}
 	}
-	return []param.Setting{d.read(n)}, nil
+	return out
 }
 
 // read returns the affinity asked for interrupt n. What takes the interrupt now is
