@@ -93,13 +93,13 @@ func TestMetrics(t *testing.T) {
 	var ours []string
 	own := map[string]bool{}
 	for line := range strings.Lines(text) {
-		if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "process_") {
+		if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "process_") || strings.HasPrefix(name, "go_") {
 			own[strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '{' })[0]] = true
 			continue
 		}
 		ours = append(ours, line)
 	}
-	for _, name := range []string{"process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"} {
+	for _, name := range []string{"process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total", "go_goroutines"} {
 		if !own[name] {
 			t.Errorf("%s is missing", name)
 		}
