@@ -68,7 +68,7 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 		}
 		g.Input.Spec.Workloads = slices.DeleteFunc(g.Input.Spec.Workloads, func(w spec.Workload) bool { return g.Input.Frozen[w.Address] })
 	}
-	s.observe(ctx, g)
+	s.observe(drivers.Look(ctx), g)
 	return g, ctx.Err()
 }
 

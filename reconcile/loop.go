@@ -99,6 +99,7 @@ type Loop struct {
 	resolved *spec.Resolved                   // of the last pass
 	facts    *node.Facts                      // found in the last pass, nil when they may have changed
 	fresh    bool                             // they were found in this pass
+	grown    bool                             // a pass since the memory was given back
 	seen     map[param.Target]map[string]bool // threads and connections of the last pass
 	frozen   int                              // workloads that did not fit the node
 	doc      *state.Document

@@ -45,6 +45,7 @@ func (l *Loop) pass(ctx context.Context) {
 		l.lastEnd = time.Now()
 		return
 	}
+	l.grown = true
 	problems, again, err := l.once(ctx, &p)
 	p.Took = time.Since(p.Began)
 	l.lastEnd, l.lastTook = time.Now(), p.Took

@@ -117,9 +117,9 @@ func (r *reconcileFlags) check() (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format: %q is not text or json", r.logFormat)
 }
 
-// daemonMemory is what the runtime tries to stay below: a daemon for years should not keep
-// what one large plan has needed.
-const daemonMemory = 32 << 20
+// daemonGC makes the collector run at half as much garbage as usual: a daemon for years
+// trades time for memory.
+const daemonGC = 50
 
 // reconcile runs the daemon.
 func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r reconcileFlags) (err error) {
@@ -127,8 +127,7 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 	if err != nil {
 		return err
 	}
-	debug.SetMemoryLimit(daemonMemory)
-	debug.SetGCPercent(50)
+	debug.SetGCPercent(daemonGC)
 	// What is wrong with the spec at the start is shown with its source, if it matters then.
 	var last *spec.Spec
 	var diags hcl.Diagnostics

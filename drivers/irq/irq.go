@@ -56,7 +56,7 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	if len(wanted) == 0 {
 		return targets, ctx.Err()
 	}
-	rows, err := interrupts.Table(d.fs)
+	rows, err := drivers.Once(ctx, tableKey{}, func() ([]interrupts.Row, error) { return interrupts.Table(d.fs) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -74,6 +74,9 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	slices.SortFunc(targets, compare)
 	return targets, ctx.Err()
 }
+
+// tableKey is of the table of interrupts, megabytes of text on a large machine.
+type tableKey struct{}
 
 // compare orders targets by function, then by index.
 func compare(a, b param.Target) int {

@@ -54,18 +54,22 @@ func ParseTable(text []byte) []Row {
 // afterCounters skips the counters of a row: one per column of the header, since
 // the chip's name after them may start with a digit.
 func afterCounters(s string, columns int) string {
+	at := 0
 	for n := 0; columns < 0 || n < columns; n++ {
-		t := strings.TrimLeft(s, " ")
-		end := strings.IndexByte(t, ' ')
-		if end < 0 {
-			end = len(t)
+		i := at
+		for i < len(s) && s[i] == ' ' {
+			i++
 		}
-		if end == 0 || strings.Trim(t[:end], "0123456789") != "" {
+		digits := i
+		for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+			i++
+		}
+		if i == digits || i < len(s) && s[i] != ' ' {
 			break
 		}
-		s = t[end:]
+		at = i
 	}
-	return s
+	return s[at:]
 }
 
 // trigger is the column before the actions: "67633152-edge", "16384", "Edge", "-event".
