@@ -1,0 +1,491 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A kind is one kind of event. can reports whether it is possible now, do makes it happen
+// and says what it did.
+type kind struct {
+	name   string
+	weight int
+	alone  bool // not together with others
+	can    func(*soak) bool
+	do     func(context.Context, *soak) (string, error)
+}
+
+// endTime bounds the end of a daemon; it restores, on a host that may be loaded.
+const endTime = 2 * time.Minute
+
+var (
+	frequencies = []string{"1200000", "1800000", "2200000", "2600000", "3000000"}
+	// lists are those of others; none is CPU 3 alone, from which the kernel itself takes
+	// everything when it goes away.
+	lists = []string{"0", "1", "2", "0-1", "1-2", "0-2"}
+)
+
+func always(*soak) bool { return true }
+
+// up reports whether a daemon listens that has been seen to be well.
+func up(s *soak) bool { return s.w.d != nil && s.w.d.seen && !s.w.stopped }
+
+func (s *soak) calm() bool { return s.w.adversary == nil }
+
+var kinds = []kind{
+	{name: "irq", weight: 30, can: always, do: writes("irq")},
+	{name: "frequency", weight: 20, can: always, do: writes("max", "min")},
+	{name: "governor", weight: 8, can: always, do: writes("governor")},
+	{name: "idle", weight: 12, can: always, do: writes("idle")},
+	{name: "usecs", weight: 10, can: always, do: writes("usecs")},
+	{name: "taskset", weight: 16, can: always, do: writes("pid")},
+	{name: "spawn", weight: 14, can: func(s *soak) bool { return len(s.w.processes) < 12 }, do: func(ctx context.Context, s *soak) (string, error) {
+		comm := pick(s.r, "trainer", "trainer", "server", "other")
+		pid, err := s.w.spawn(ctx, comm)
+		return fmt.Sprintf("%s is %d", comm, pid), err
+	}},
+	{name: "kill", weight: 12, can: func(s *soak) bool { return len(s.w.processes) > 0 }, do: func(_ context.Context, s *soak) (string, error) {
+		pid := pick(s.r, slices.Sorted(maps.Keys(s.w.processes))...)
+		return fmt.Sprintf("%s %d", s.w.processes[pid].comm, pid), s.w.kill(pid)
+	}},
+	{name: "burst", weight: 2, can: always, do: func(ctx context.Context, s *soak) (string, error) {
+		n := 100 + s.r.IntN(300)
+		return strconv.Itoa(n), run(ctx, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do /usr/bin/true; i=$((i+1)); done", n))
+	}},
+	{name: "link down", weight: 4, can: func(s *soak) bool { return s.calm() && len(s.w.down) < 2 }, do: linkDown},
+	{name: "link up", weight: 40, can: func(s *soak) bool { return len(s.w.down) > 0 }, do: linkUp},
+	{name: "cpu off", weight: 4, can: func(s *soak) bool { return s.calm() && !s.w.offline }, do: cpuOff},
+	{name: "cpu on", weight: 40, can: func(s *soak) bool { return s.w.offline }, do: cpuOn},
+	{name: "unbind", weight: 3, can: func(s *soak) bool { return s.calm() && !s.w.unbound }, do: unbind},
+	{name: "bind", weight: 40, can: func(s *soak) bool { return s.w.unbound }, do: bind},
+	{name: "kill -9", weight: 6, can: func(s *soak) bool { return s.w.d != nil && s.kills }, do: kill9},
+	{name: "term", weight: 5, can: func(s *soak) bool { return up(s) && s.kills && !s.w.unsettled }, do: term},
+	{name: "start", weight: 60, can: func(s *soak) bool { return s.w.d == nil && s.canStart() }, do: start},
+	{name: "hup", weight: 4, can: up, do: func(_ context.Context, s *soak) (string, error) { return "", s.w.d.signal(syscall.SIGHUP) }},
+	{name: "stop", weight: 4, can: up, do: func(_ context.Context, s *soak) (string, error) {
+		s.w.stopped = true
+		return "", s.w.d.signal(syscall.SIGSTOP)
+	}},
+	{name: "cont", weight: 80, can: func(s *soak) bool { return s.w.stopped }, do: func(_ context.Context, s *soak) (string, error) {
+		s.w.stopped = false
+		return "", s.w.d.signal(syscall.SIGCONT)
+	}},
+	{name: "spec", weight: 14, can: (*soak).calm, do: newSpec},
+	{name: "invalid", weight: 4, can: func(s *soak) bool { return s.calm() && !s.w.invalid && (s.w.d == nil || !s.w.unsettled) }, do: invalidSpec},
+	{name: "valid", weight: 40, can: func(s *soak) bool { return s.w.invalid }, do: validSpec},
+	{name: "fill", weight: 4, can: func(s *soak) bool { return s.calm() && !s.w.blocked() }, do: fill},
+	{name: "free", weight: 40, can: func(s *soak) bool { return s.w.full }, do: func(_ context.Context, s *soak) (string, error) {
+		s.w.full = false
+		return "", os.Remove(filepath.Join(s.w.stateDir, "ballast"))
+	}},
+	{name: "read-only", weight: 4, can: func(s *soak) bool { return s.calm() && !s.w.blocked() }, do: readOnly},
+	{name: "read-write", weight: 40, can: func(s *soak) bool { return s.w.readonly }, do: func(_ context.Context, s *soak) (string, error) {
+		s.w.readonly = false
+		return "", unix.Mount("", s.w.stateDir, "", unix.MS_REMOUNT, "")
+	}},
+	{name: "clock", weight: 4, can: always, do: func(_ context.Context, s *soak) (string, error) {
+		by := time.Duration(s.r.Int64N(int64(200*time.Hour))) - 100*time.Hour
+		return by.Round(time.Second).String(), s.setClock(by)
+	}},
+	{name: "plan", weight: 3, can: always, do: cliPlan},
+	{name: "apply", weight: 3, can: always, do: cliApply},
+	{name: "apply -9", weight: 3, can: always, do: cliApplyKilled},
+	{name: "refused", weight: 2, can: up, do: cliRefused},
+	{name: "adversary", weight: 2, alone: true, can: func(s *soak) bool { return s.calm() && up(s) && s.bright() }, do: adversary},
+	{name: "adversary ends", weight: 60, can: func(s *soak) bool { return s.w.adversary != nil && (s.w.d == nil || up(s)) }, do: adversaryEnds},
+}
+
+// writes returns an event that lets another program change a setting of these kinds.
+func writes(of ...string) func(context.Context, *soak) (string, error) {
+	return func(ctx context.Context, s *soak) (string, error) {
+		var from []setting
+		for _, x := range s.w.settings() {
+			if slices.Contains(of, x.kind()) && s.writable(x) {
+				from = append(from, x)
+			}
+		}
+		if len(from) == 0 {
+			return "nothing to write", nil
+		}
+		x := pick(s.r, from...)
+		var values []string
+		switch x.kind() {
+		case "irq", "pid":
+			values = lists
+		case "max", "min":
+			values = frequencies
+		case "governor":
+			values = []string{"performance", "powersave", "ondemand", "schedutil"}
+		case "idle":
+			values = []string{"0", "1", "4", "9"}
+		case "usecs":
+			values = []string{"0", "3", "20", "70", "250"}
+		}
+		value := pick(s.r, values...)
+		if err := s.w.k.write(ctx, x, value); err != nil {
+			return "", err
+		}
+		s.w.hit(x)
+		s.noteWrite(ctx, x, value)
+		s.last = x
+		return fmt.Sprintf("%s = %s", x, value), nil
+	}
+}
+
+// writable reports whether the model knows what a write to a setting now leads to, and the
+// daemon's patience is not tried.
+func (s *soak) writable(x setting) bool {
+	if !s.w.there(x) || s.w.recent(x) >= 2 || s.w.adversary != nil && x.group() == s.w.attacked.group() {
+		return false
+	}
+	if x.kind() == "irq" {
+		if card, _, _ := strings.Cut(x.of(), "/"); s.w.down[card] {
+			return false
+		}
+	}
+	for _, other := range s.w.settings() {
+		if other.group() == x.group() && !s.w.steady(other) {
+			return false
+		}
+	}
+	return true
+}
+
+// noteWrite tells the model. A limit moves the other one of its policy as well.
+func (s *soak) noteWrite(ctx context.Context, x setting, value string) {
+	for _, other := range s.w.settings() {
+		switch {
+		case other == x && !s.w.beliefs[x].owned && x.kind() != "pid": // what the kernel made of it
+			s.w.wrote(x, s.w.k.read(ctx, x))
+		case other == x:
+			s.w.wrote(x, value)
+		case other.group() != x.group():
+		case s.w.beliefs[other].owned && other.kind() != "governor":
+			for _, f := range frequencies {
+				s.w.wrote(other, f)
+			}
+		case !s.w.beliefs[other].owned:
+			s.w.wrote(other, s.w.k.read(ctx, other))
+		}
+	}
+	if b := s.w.beliefs[x]; b.owned && (x.kind() == "max" || x.kind() == "min") {
+		for _, f := range frequencies {
+			b.pending[f] = true
+		}
+	}
+}
+
+func linkDown(ctx context.Context, s *soak) (string, error) {
+	card := pick(s.r, cards...)
+	if s.w.down[card] || card == "eth1" && s.w.unbound {
+		return "no link", nil
+	}
+	s.w.down[card] = true
+	return card, run(ctx, "ip", "link", "set", card, "down")
+}
+
+func linkUp(ctx context.Context, s *soak) (string, error) {
+	card := pick(s.r, slices.Sorted(maps.Keys(s.w.down))...)
+	delete(s.w.down, card)
+	// A vector that nobody has placed is placed anew when its handler is installed.
+	for x, b := range s.w.beliefs {
+		if x.kind() == "irq" && strings.HasPrefix(x.of(), card) && !b.owned {
+			b.base[s.w.defaults[s.w.offline][x]] = true
+		}
+	}
+	return card, run(ctx, "ip", "link", "set", card, "up")
+}
+
+func cpuOff(_ context.Context, s *soak) (string, error) {
+	s.w.offline = true
+	for _, p := range s.w.processes {
+		p.narrowed = true
+	}
+	return "", os.WriteFile("/sys/devices/system/cpu/cpu3/online", []byte("0"), 0)
+}
+
+func cpuOn(_ context.Context, s *soak) (string, error) {
+	s.w.offline = false
+	return "", os.WriteFile("/sys/devices/system/cpu/cpu3/online", []byte("1"), 0)
+}
+
+const nicDriver = "/sys/bus/pci/drivers/e1000e"
+
+func unbind(_ context.Context, s *soak) (string, error) {
+	s.w.unbound = true
+	delete(s.w.down, "eth1")
+	for x, b := range s.w.beliefs {
+		if (x.kind() == "irq" || x.kind() == "usecs") && strings.HasPrefix(x.of(), "eth1") {
+			*b = belief{base: map[string]bool{}, pending: map[string]bool{}}
+		}
+	}
+	return "eth1", os.WriteFile(nicDriver+"/unbind", []byte(s.w.k.pci["eth1"]), 0)
+}
+
+func bind(ctx context.Context, s *soak) (string, error) {
+	if err := os.WriteFile(nicDriver+"/bind", []byte(s.w.k.pci["eth1"]), 0); err != nil {
+		return "", err
+	}
+	s.w.unbound = false
+	for x, value := range s.w.defaults[s.w.offline] {
+		if (x.kind() == "irq" || x.kind() == "usecs") && strings.HasPrefix(x.of(), "eth1") {
+			s.w.beliefs[x].base[value] = true
+		}
+	}
+	return "eth1", errors.Join(run(ctx, "ip", "link", "set", "eth1", "up"), run(ctx, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "eth1"))
+}
+
+func kill9(_ context.Context, s *soak) (string, error) {
+	d := s.w.d
+	pid := d.pid()
+	if err := d.signal(syscall.SIGKILL); err != nil {
+		return "", err
+	}
+	if err := d.wait(endTime); err != nil {
+		return "", err
+	}
+	s.ended()
+	return strconv.Itoa(pid), nil
+}
+
+// term stops the daemon, which leaves or restores the tuning, as the spec says.
+func term(ctx context.Context, s *soak) (string, error) {
+	d, restores := s.w.d, s.w.spec.restore && !s.w.noSpec
+	asserted := map[setting]bool{}
+	for _, x := range s.w.settings() {
+		asserted[x] = s.w.asserted(x)
+	}
+	if err := d.signal(syscall.SIGTERM); err != nil {
+		return "", err
+	}
+	if err := d.wait(endTime); err != nil {
+		return "", err
+	}
+	if d.err != nil && !(restores && s.w.blocked()) {
+		return "", fmt.Errorf("the daemon ended on SIGTERM: %w", d.err)
+	}
+	s.ended()
+	if !restores {
+		return "left", nil
+	}
+	for _, x := range s.w.settings() {
+		b := s.w.beliefs[x]
+		if !b.owned || x == "dma" {
+			continue
+		}
+		if !asserted[x] {
+			b.unsure = true
+			continue
+		}
+		if got := s.w.k.read(ctx, x); !s.w.allowed(x, got) {
+			return "", fmt.Errorf("restored: %s is %q, want one of %v", x, got, slices.Sorted(maps.Keys(b.base)))
+		}
+		maps.Copy(b.base, b.pending)
+		clear(b.pending)
+		b.owned, b.kept = false, true
+	}
+	return "restored", nil
+}
+
+// ended takes note that there is no daemon any more.
+func (s *soak) ended() {
+	s.spent += s.w.d.cpu
+	s.w.d, s.w.stopped, s.w.noSpec = nil, false, false
+}
+
+// canStart: with an invalid spec and nothing managed the daemon refuses to start.
+func (s *soak) canStart() bool { return !s.w.invalid || s.managed() > 0 }
+
+func start(_ context.Context, s *soak) (string, error) {
+	d, err := startDaemon(s.w.logPath, s.w.stateDir, s.w.specPath, s.done)
+	if err != nil {
+		return "", err
+	}
+	s.w.d, s.w.noSpec = d, s.w.invalid
+	return strconv.Itoa(d.pid()), nil
+}
+
+// newSpec writes another spec, as editors do, or as a shell does.
+func newSpec(_ context.Context, s *soak) (string, error) {
+	return s.edit(randomVariant(s.r), s.r.IntN(2) == 0)
+}
+
+func (s *soak) edit(v variant, atomic bool) (string, error) {
+	s.w.dropped()
+	s.w.spec, s.w.invalid, s.w.noSpec, s.w.unsettled = v, false, false, true
+	return fmt.Sprintf("atomic %v: trainer %+v, server %+v, restore %v", atomic, v.trainer, v.server, v.restore), s.writeSpec(v.text(), atomic)
+}
+
+func (s *soak) writeSpec(text string, atomic bool) error {
+	if !atomic {
+		return os.WriteFile(s.w.specPath, []byte(text), 0o600)
+	}
+	if err := os.WriteFile(s.w.specPath+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(s.w.specPath+".new", s.w.specPath)
+}
+
+func invalidSpec(_ context.Context, s *soak) (string, error) {
+	s.w.invalid = true
+	if s.r.IntN(4) == 0 {
+		return "removed", os.Remove(s.w.specPath)
+	}
+	text := invalidText(s.r)
+	return strconv.Quote(text), s.writeSpec(text, s.r.IntN(2) == 0)
+}
+
+func validSpec(_ context.Context, s *soak) (string, error) {
+	s.w.invalid, s.w.noSpec = false, false
+	return "", s.writeSpec(s.w.spec.text(), s.r.IntN(2) == 0)
+}
+
+// fill leaves no byte on the state's file system.
+func fill(_ context.Context, s *soak) (_ string, err error) {
+	f, err := os.Create(filepath.Join(s.w.stateDir, "ballast"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for size := 1 << 20; size > 0; {
+		switch _, err := io.CopyN(f, zeros{}, int64(size)); {
+		case errors.Is(err, unix.ENOSPC):
+			size /= 16
+		case err != nil:
+			return "", err
+		}
+	}
+	s.w.full = true
+	return "", nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+func readOnly(_ context.Context, s *soak) (string, error) {
+	for range 50 {
+		err := unix.Mount("", s.w.stateDir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+		switch {
+		case err == nil:
+			s.w.readonly = true
+			return "", nil
+		case !errors.Is(err, unix.EBUSY):
+			return "", err
+		}
+		time.Sleep(20 * time.Millisecond) // somebody writes there
+	}
+	return "busy", nil
+}
+
+// cli runs the program beside the daemon.
+func (s *soak) cli(ctx context.Context, args ...string) (code int, out string, err error) {
+	cmd := exec.CommandContext(ctx, "rdmatune", append(args, "--state-dir", s.w.stateDir, "--no-color")...)
+	b, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return exit.ExitCode(), string(b), nil
+	}
+	return cmd.ProcessState.ExitCode(), string(b), err
+}
+
+// bright reports whether no bad condition lasts.
+func (s *soak) bright() bool {
+	w := s.w
+	return w.d != nil && !w.stopped && !w.invalid && !w.blocked() && !w.unbound && len(w.down) == 0 && !w.offline && w.adversary == nil
+}
+
+func cliPlan(ctx context.Context, s *soak) (string, error) {
+	code, out, err := s.cli(ctx, "plan", "--detailed-exitcode", s.w.specPath)
+	if err != nil || code == 1 && s.bright() {
+		return "", fmt.Errorf("rdmatune plan: exit code %d, %v: %s", code, err, out)
+	}
+	return strconv.Itoa(code), nil
+}
+
+const lockedText = "another rdmatune is changing this node"
+
+func cliApply(ctx context.Context, s *soak) (string, error) {
+	code, out, err := s.cli(ctx, "apply", "--auto-approve", s.w.specPath)
+	if err != nil || code != 0 && s.bright() && !strings.Contains(out, lockedText) {
+		return "", fmt.Errorf("rdmatune apply: exit code %d, %v: %s", code, err, out)
+	}
+	return strconv.Itoa(code), nil
+}
+
+func cliApplyKilled(ctx context.Context, s *soak) (string, error) {
+	cmd := exec.CommandContext(ctx, "rdmatune", "apply", "--auto-approve", "--state-dir", s.w.stateDir, s.w.specPath)
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	after := time.Duration(s.r.IntN(600)) * time.Millisecond
+	time.Sleep(after)
+	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return "", err
+	}
+	_ = cmd.Wait() // killed, or not
+	return "after " + after.String(), nil
+}
+
+// cliRefused asks for what is not allowed beside a daemon.
+func cliRefused(ctx context.Context, s *soak) (string, error) {
+	code, out, err := s.cli(ctx, "destroy", "--auto-approve")
+	if err != nil || code != 1 {
+		return "", fmt.Errorf("rdmatune destroy beside the daemon: exit code %d, %v: %s", code, err, out)
+	}
+	return "destroy", nil
+}
+
+// adversary rewrites one setting as fast as it can, until it is given up.
+func adversary(ctx context.Context, s *soak) (string, error) {
+	var from []setting
+	want := s.w.wanted()
+	for _, x := range s.w.settings() {
+		if _, wants := want[x]; wants && slices.Contains([]string{"irq", "idle", "max", "governor"}, x.kind()) && s.writable(x) && s.w.recent(x) == 0 {
+			from = append(from, x)
+		}
+	}
+	if len(from) == 0 {
+		return "nothing to attack", nil
+	}
+	x := pick(s.r, from...)
+	value := map[string]string{"irq": "0-1", "idle": "5", "max": "1200000", "governor": "ondemand"}[x.kind()]
+	cmd := exec.Command("sh", "-c", "while :; do echo "+value+" > "+s.w.k.file(x)+"; done", "adversary")
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	s.w.adversary, s.w.attacked = cmd, x
+	s.noteWrite(ctx, x, value)
+	for range contestedAfter {
+		s.w.hit(x)
+	}
+	s.contest = true
+	return fmt.Sprintf("%s = %s", x, value), nil
+}
+
+func adversaryEnds(_ context.Context, s *soak) (string, error) {
+	if err := s.w.adversary.Process.Kill(); err != nil {
+		return "", err
+	}
+	_ = s.w.adversary.Wait() // killed
+	s.w.adversary = nil
+	if s.w.d == nil {
+		return "", nil
+	}
+	return "hup", s.w.d.signal(syscall.SIGHUP)
+}
