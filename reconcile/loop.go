@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -195,6 +196,11 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 		case <-due:
 			l.pass(ctx)
 		case <-alive.C:
+			if l.grown && l.due.IsZero() {
+				// Between passes a daemon should need little, also after a large one.
+				debug.FreeOSMemory()
+				l.grown = false
+			}
 		}
 		if timer != nil {
 			timer.Stop()

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 
@@ -23,11 +22,6 @@ func (l *Loop) sweep(ctx context.Context) {
 	l.swept++
 	l.update(func(s *Status) { s.Sweeps++ })
 	l.table.offer(l.irqs) // to one that was started since
-	if l.grown {
-		// Between passes a daemon should need little, also after a large one.
-		debug.FreeOSMemory()
-		l.grown = false
-	}
 	if !l.on(watch.Spec) {
 		if l.reload(ctx) {
 			l.schedule(OnSpec, 0)

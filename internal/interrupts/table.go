@@ -39,7 +39,8 @@ func ParseTable(text []byte) []Row {
 		if err != nil {
 			continue
 		}
-		rest = afterCounters(rest, columns)
+		// A copy: a row that held on to its line would keep the counters of all CPUs.
+		rest = strings.Clone(afterCounters(rest, columns))
 		row := Row{Number: int(n), Action: action(rest)}
 		// An action names its own function; the chip column of newer kernels the
 		// function of the vector. They agree except for sub-functions.
