@@ -60,7 +60,8 @@ type Config struct {
 	Rivals func() []string
 	// Matches reports whether one of the processes may be a workload's; nil takes any.
 	Matches func(sp *spec.Resolved, pids []int) bool
-	// OnPass hears of every pass, OnAlive many times a minute while the loop is sound.
+	// OnPass hears of every pass, OnAlive many times a minute while the loop is sound, from
+	// several goroutines.
 	OnPass  func(Pass)
 	OnAlive func()
 	Log     *slog.Logger

@@ -202,11 +202,13 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 // carryOut makes the changes of todo and notes what became of each.
 func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather.Gathering, rulings []ruling, problems []string) ([]string, error) {
 	steps := map[string]apply.Step{}
+	step, finish := l.busy()
+	defer finish()
 	r := &apply.Runner{
 		Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
 		Experiment: l.c.Describe(experiment.Reconcile, l.spec, g.Doc, g.Facts),
 		Progress: func(e apply.Event) {
-			l.alive()
+			step()
 			switch e.Step {
 			case apply.Written, apply.Deferred, apply.Skipped, apply.Failed:
 				steps[e.Address] = e.Step
@@ -246,14 +248,14 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 	outcomes := map[subject]outcome{}
 	for _, c := range todo.Changes {
 		o := done
-		switch step := steps[plan.Address(c.Workload, c.Target)]; {
+		switch s := steps[plan.Address(c.Workload, c.Target)]; {
 		case broken[c.Workload]:
 			o = breached
-		case step == apply.Failed || step == "" && err != nil:
+		case s == apply.Failed || s == "" && err != nil:
 			o = refused
 		case slices.Contains(res.RolledBack, c.Workload):
 			o = rolledBack
-		case step == apply.Deferred || step == "":
+		case s == apply.Deferred || s == "":
 			o = deferred
 		}
 		l.judge.note(healed, c, todo, o)
@@ -395,8 +397,10 @@ func (l *Loop) restore(ctx context.Context) (err error) {
 		return err
 	}
 	p := plan.Make(g.Input)
+	step, finish := l.busy()
+	defer finish()
 	r := &apply.Runner{Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
-		Experiment: l.c.Describe(experiment.Destroy, nil, g.Doc, g.Facts), Progress: func(apply.Event) { l.alive() }}
+		Experiment: l.c.Describe(experiment.Destroy, nil, g.Doc, g.Facts), Progress: func(apply.Event) { step() }}
 	if !p.Empty() {
 		if r.DB, err = experiment.Open(ctx, l.c.Node.StateDir()); err != nil {
 			return fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
