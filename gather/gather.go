@@ -5,7 +5,6 @@ package gather
 
 import (
 	"context"
-	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -62,11 +61,7 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 		if g.Diags.HasErrors() && (!s.Partial || len(unfit) == 0) {
 			return g, nil
 		}
-		g.Input.Frozen = map[string]bool{}
-		for _, w := range unfit {
-			g.Input.Frozen[w] = true
-		}
-		g.Input.Spec.Workloads = slices.DeleteFunc(g.Input.Spec.Workloads, func(w spec.Workload) bool { return g.Input.Frozen[w.Address] })
+		g.Input = g.Input.Without(unfit)
 	}
 	s.observe(drivers.Look(ctx), g)
 	return g, ctx.Err()

@@ -82,6 +82,12 @@ func (m *maker) note(list *[]Note, workload string, k param.Kind, target, format
 	*list = append(*list, Note{addr, fmt.Sprintf(format, args...)})
 }
 
+// broken says what is wrong with workloads.
+func (m *maker) broken(d *hcl.Diagnostic, workloads ...string) {
+	m.plan.Diags = m.plan.Diags.Append(d)
+	m.plan.Broken = slices.Compact(slices.Sorted(slices.Values(append(m.plan.Broken, workloads...))))
+}
+
 func (m *maker) workload(w spec.Workload) {
 	policy := Policy{Continue: w.Continue}
 	for _, want := range w.Wants {
@@ -99,8 +105,8 @@ func (m *maker) workload(w spec.Workload) {
 			m.note(&m.plan.Notes, w.Address, want.Kind, "", "%s", o.Incomplete)
 		}
 		if o.Err != nil {
-			m.plan.Diags = m.plan.Diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read " + string(want.Kind),
-				Detail: o.Err.Error(), Subject: want.Range.Ptr()})
+			m.broken(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read " + string(want.Kind),
+				Detail: o.Err.Error(), Subject: want.Range.Ptr()}, w.Address)
 		}
 		switch want.Kind {
 		case param.Pinning:
@@ -172,9 +178,9 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 		return
 	case !have.Value.IsKnown():
 		row, _ := param.Lookup(want.ID)
-		m.plan.Diags = m.plan.Diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read a managed setting",
+		m.broken(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read a managed setting",
 			Detail:  fmt.Sprintf("%s of %s: %s.", row.Attr, Address(w.Address, t), cmp.Or(have.Value.Reason(), "(not observable)")),
-			Subject: want.Range.Ptr()})
+			Subject: want.Range.Ptr()}, w.Address)
 		return
 	case have.Value == want.Value:
 		switch {
@@ -201,6 +207,7 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 		c.Action = param.Replace
 	}
 	if have.Deferred != "" {
+		m.plan.Deferred = true
 		m.note(&m.plan.Pending, w.Address, t.Kind, t.Name, "%s -> %s: %s", attr(want.ID)+" "+param.Format(want.ID, have.Value), param.Format(want.ID, want.Value), have.Deferred)
 		return
 	}
@@ -259,7 +266,7 @@ func (m *maker) conflict(w spec.Workload, t param.Target, want spec.Setting, fir
 	} {
 		d.Severity, d.Summary = hcl.DiagError, "Conflicting workloads"
 		if !slices.ContainsFunc(m.plan.Diags, func(o *hcl.Diagnostic) bool { return o.Summary == d.Summary && *o.Subject == *d.Subject }) {
-			m.plan.Diags = m.plan.Diags.Append(d)
+			m.broken(d, w.Address, first.workloads[0])
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
 )
 
@@ -62,5 +63,26 @@ func TestFrozen(t *testing.T) {
 	p := Make(in)
 	if len(p.Changes) != 1 || p.Changes[0].Target.Name != "x/2" || len(p.Base.Entries) != 3 {
 		t.Errorf("changes %v, %d entries; want x/2 restored and all three remembered", p.Changes, len(p.Base.Entries))
+	}
+}
+
+// TestBroken: an error names the workloads that it is about, and without them the rest can
+// be planned.
+func TestBroken(t *testing.T) {
+	workload := func(addr string, w ...spec.Want) spec.Workload { return spec.Workload{Address: addr, Wants: w} }
+	unreadable := irqFound("x/0", "0-3")
+	unreadable.Settings[0].Value = param.Unknown("busy")
+	in := input(nil, workload("a", irqWant("1", "x/0")), workload("b", irqWant("1", "x/1")), workload("c", irqWant("2", "x/1"))).
+		found("a", param.IRQ, unreadable).found("b", param.IRQ, irqFound("x/1", "0-3")).found("c", param.IRQ, irqFound("x/1", "0-3"))
+	p := Make(in)
+	if diff := cmp.Diff([]string{"a", "b", "c"}, p.Broken); diff != "" {
+		t.Fatalf("broken (-want +got):\n%s\n%v", diff, p.Diags)
+	}
+	rest := Make(in.Without([]string{"a", "c"}))
+	if rest.Errored() || len(rest.Changes) != 1 || rest.Changes[0].Workload != "b" {
+		t.Errorf("without a and c: %v, %v", rest.Diags, rest.Changes)
+	}
+	if len(in.Spec.Workloads) != 3 || in.Frozen != nil {
+		t.Errorf("the input was changed: %d workloads, frozen %v", len(in.Spec.Workloads), in.Frozen)
 	}
 }

@@ -4,6 +4,8 @@
 package plan
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -39,14 +41,37 @@ type Input struct {
 	Live []Live
 }
 
+// Without returns in without some workloads of its spec: they are frozen.
+func (in Input) Without(workloads []string) Input {
+	in.Frozen = maps.Clone(in.Frozen)
+	if in.Frozen == nil {
+		in.Frozen = map[string]bool{}
+	}
+	for _, w := range workloads {
+		in.Frozen[w] = true
+	}
+	if in.Spec != nil {
+		rest := *in.Spec
+		rest.Workloads = slices.DeleteFunc(slices.Clone(rest.Workloads), func(w spec.Workload) bool { return in.Frozen[w.Address] })
+		in.Spec = &rest
+	}
+	return in
+}
+
 // A Plan is what is to be done, in order.
 type Plan struct {
 	Changes []Change
 	// Pending is decided but cannot happen now. It is never a change.
 	Pending []Note
+	// Deferred says that something of Pending will be possible after a while, without
+	// anything else having to happen.
+	Deferred bool
 	// Notes are what a person should know: what is not available here, what is left alone.
 	Notes []Note
 	Diags hcl.Diagnostics
+
+	// Broken are the workloads that the errors among Diags are about, sorted.
+	Broken []string
 
 	// Policies tells how each workload wants failures handled.
 	Policies map[string]Policy

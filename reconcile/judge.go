@@ -49,6 +49,7 @@ const (
 	firstRetry   = time.Second // after a refused write; it doubles with each
 	lastRetry    = 5 * time.Minute
 	deferredFor  = 15 * time.Second // until a switch that a peer put off is asked for again
+	frozenFor    = time.Minute      // until workloads that could not be judged are looked at again, without an event
 	quietTime    = time.Hour        // without a rewrite, after which a contested setting is tried again
 	kernelFactor = 4                // the kernel may reset a setting that much more often
 	maxRecords   = 1 << 17

@@ -103,7 +103,7 @@ type Loop struct {
 	fresh    bool                             // they were found in this pass
 	grown    bool                             // a pass since the memory was given back
 	seen     map[param.Target]map[string]bool // threads and connections of the last pass
-	frozen   int                              // workloads that did not fit the node
+	frozen   string                           // workloads that could not be judged, for the log
 	doc      *state.Document
 	swept    int
 

@@ -122,39 +122,47 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	if err != nil {
 		return nil, again, err
 	}
-	if g.Diags.HasErrors() {
-		if len(g.Input.Frozen) == 0 {
-			return nil, again, fmt.Errorf("the spec does not fit the node: %s", firstError(g.Diags))
-		}
-		problems = append(problems, fmt.Sprintf("left as they are: %s: %s", strings.Join(slices.Sorted(maps.Keys(g.Input.Frozen)), ", "), firstError(g.Diags)))
-		again = time.Now().Add(deferredFor)
-		l.facts = nil
+	if g.Diags.HasErrors() && len(g.Input.Frozen) == 0 {
+		return nil, again, fmt.Errorf("the spec does not fit the node: %s", firstError(g.Diags))
 	}
 	if err := apply.CheckRoot(g.Doc, l.spec.Root, l.c.Replace); err != nil {
 		return nil, again, err
-	}
-	if l.frozen != len(g.Input.Frozen) {
-		l.frozen = len(g.Input.Frozen)
-		l.log.Warn("workloads that do not fit the node now are left as they are", "workloads", l.frozen, "error", firstError(g.Diags))
-	}
-	l.resolved, l.doc = g.Input.Spec, g.Doc
-	if len(g.Input.Frozen) == 0 {
-		l.facts = g.Facts
 	}
 	if l.settings != g.Input.Spec.Reconcile {
 		l.settings = g.Input.Spec.Reconcile
 		l.judge.after, l.judge.window = l.settings.ContestedAfter, l.settings.Window
 	}
-	l.remember(g.Input)
-	full := plan.Make(g.Input)
+	in := g.Input
+	full := plan.Make(in)
+	why := firstError(g.Diags)
+	if full.Errored() && len(full.Broken) > 0 {
+		why = firstError(full.Diags)
+		in = in.Without(full.Broken)
+		full = plan.Make(in)
+	}
 	p.Planned = time.Since(p.Began)
 	if full.Errored() {
 		return nil, again, fmt.Errorf("the plan has errors: %s", firstError(full.Diags))
 	}
+	l.remember(in)
+	l.resolved, l.doc, l.facts = in.Spec, g.Doc, g.Facts
+	if len(in.Frozen) > 0 {
+		names := strings.Join(slices.Sorted(maps.Keys(in.Frozen)), ", ")
+		problems = append(problems, fmt.Sprintf("left as they are: %s: %s", names, why))
+		again = time.Now().Add(frozenFor)
+		l.facts = nil // they may fit next time
+		if l.frozen != names {
+			l.log.Warn("left as they are, since they cannot be judged now", "workloads", names, "error", why)
+		}
+		l.frozen = names
+	} else if l.frozen != "" {
+		l.log.Info("judged again", "workloads", l.frozen)
+		l.frozen = ""
+	}
 	for _, n := range full.Unreadable {
 		problems = append(problems, n.Address+": "+n.Reason)
 	}
-	if len(full.Pending) > 0 && again.IsZero() {
+	if full.Deferred {
 		again = time.Now().Add(deferredFor)
 	}
 

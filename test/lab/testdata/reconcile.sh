@@ -114,6 +114,13 @@ within "after the driver was bound anew: interrupts" back
 within "after the driver was bound anew: rx-usecs" is 0 usecs
 within "after the driver was bound anew: healthy" is true healthy
 
+ip link add v0 numtxqueues 4 numrxqueues 4 type veth peer name v1 numtxqueues 4 numrxqueues 4
+p=$(field passes)
+ethtool -L v0 rx 2 tx 2; check "ethtool -L" 0 $?
+looked() { [ "$(field passes)" -gt "$p" ]; }
+within "a change of a netdev's queues leads to a look" looked
+within "after a change of queues: healthy" is true healthy
+
 # New processes of a workload.
 /tmp/trainer 600 & one=$!
 pinned() { taskset -pc $1 | grep -q ': 2$'; }
