@@ -83,7 +83,8 @@ const (
 	maxGap      = 2 * time.Second        // so much at most is a long pass followed by, to bound the load
 	followUp    = time.Second            // after a pass that wrote, to see that it stays
 	lockedRetry = 500 * time.Millisecond // after another has held the node's lock
-	failedRetry = time.Second            // after a pass that could not be made; it doubles
+	lockedLong  = 10 * time.Second
+	failedRetry = time.Second // after a pass that could not be made; it doubles
 	failedMost  = time.Minute
 	maxPIDs     = 1024 // new processes that are looked at one by one
 	stopTime    = 2 * time.Minute
@@ -408,13 +409,23 @@ func (l *Loop) stop(restore bool) error {
 	return nil
 }
 
-// lock takes the node's lock, waiting for whoever holds it until ctx ends.
+// lock takes the node's lock, waiting for whoever holds it until ctx ends. A wait that is
+// longer than a pass of somebody else should take is told, once.
 func (l *Loop) lock(ctx context.Context) (*state.Lock, error) {
+	began, told := time.Now(), false
 	for {
 		lock, err := state.Acquire(l.c.Node.RunDir(), l.c.Owner)
 		if _, locked := errors.AsType[*state.LockedError](err); !locked {
 			return lock, err
 		}
+		if !told && time.Since(began) > lockedLong {
+			told = true
+			l.log.Warn("waiting for the node's lock", "error", err)
+			l.update(func(s *Status) {
+				s.Problems = append(slices.Clone(s.Problems), "nothing is kept meanwhile: "+err.Error())
+			})
+		}
+		l.alive()
 		select {
 		case <-ctx.Done():
 			return nil, err
