@@ -1,0 +1,64 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/rdmatune/rdmatune/spec"
+)
+
+// adopt makes sp the spec that is kept.
+func (l *Loop) adopt(sp *spec.Spec) {
+	l.spec = sp
+	l.resolved = nil
+	now := time.Now().UTC().Truncate(time.Second)
+	l.update(func(s *Status) {
+		s.Spec = SpecStatus{Root: sp.Root, Digest: sp.Digest, Loaded: now}
+	})
+}
+
+// reload reads the spec's files again and reports whether there is another spec now.
+func (l *Loop) reload(context.Context) bool {
+	sp, diags := l.c.Load()
+	if diags.HasErrors() {
+		l.invalid(diags)
+		return false
+	}
+	was := ""
+	l.update(func(s *Status) { was, s.Spec.Invalid = s.Spec.Invalid, "" })
+	if was != "" {
+		l.log.Info("spec valid again", "spec", sp.Root)
+	}
+	if l.spec != nil && sp.Digest == l.spec.Digest && sp.Root == l.spec.Root {
+		return was != ""
+	}
+	l.log.Info("spec loaded", "spec", sp.Root, "digest", sp.Digest)
+	l.adopt(sp)
+	l.judge.forget()
+	return true
+}
+
+// invalid keeps the last good spec, and says so once for each text.
+func (l *Loop) invalid(diags hcl.Diagnostics) {
+	text, news := firstError(diags), false
+	l.update(func(s *Status) { news, s.Spec.Invalid = s.Spec.Invalid != text, text })
+	if news {
+		l.log.Error("spec invalid: the last good one is kept", "error", text)
+	}
+}
+
+// firstError is the first error with its place.
+func firstError(diags hcl.Diagnostics) string {
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
+		if d.Subject == nil {
+			return d.Summary + ": " + d.Detail
+		}
+		return spec.Place(*d.Subject) + ": " + d.Summary + ": " + d.Detail
+	}
+	return "no error"
+}

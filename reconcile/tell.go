@@ -1,0 +1,87 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+)
+
+// tell turns rulings into what the status and the log say of them.
+func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
+	seen := make(map[subject]bool, len(rulings))
+	for _, r := range rulings {
+		seen[subjectOf(r.Change)] = true
+		h := Held{Address: plan.Address(r.Workload, r.Target), Setting: settingName(r.ID, r.Index), Reason: r.reason,
+			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until}
+		switch r.verdict {
+		case Heal:
+		case Wait:
+			waiting = append(waiting, h)
+		default:
+			contested = append(contested, h)
+			if r.news {
+				l.log.Log(context.Background(), told(len(contested), slog.LevelWarn), string(r.verdict), "address", h.Address, "setting", h.Setting, "reason", h.Reason, "writer", h.Writer)
+			}
+		}
+		if !r.fresh {
+			continue
+		}
+		d := Drift{Address: h.Address, Setting: h.Setting, Wrote: param.Format(r.ID, r.New), Found: param.Format(r.ID, r.Old),
+			Writer: r.cause.writer, Known: r.cause.known, When: r.cause.when, Ruling: string(r.verdict), subject: subjectOf(r.Change)}
+		l.log.Log(context.Background(), told(len(p.Drifts), slog.LevelInfo), "drift", "address", d.Address, "setting", d.Setting, "wrote", d.Wrote, "found", d.Found, "writer", d.Writer, "ruling", d.Ruling)
+		if r.verdict != Contested && len(l.unhealed) < maxRecords {
+			l.unhealed[d.subject] = d
+		}
+		p.Drifts = append(p.Drifts, d)
+	}
+	for s := range l.unhealed {
+		if !seen[s] {
+			delete(l.unhealed, s) // it was put right by somebody else, or is gone
+		}
+	}
+	if n := len(p.Drifts); n > maxTold {
+		l.log.Info("drift", "settings", n, "trigger", p.Trigger)
+	}
+	return contested, waiting
+}
+
+// maxTold is how many lines of a kind a pass logs; the others are for debugging.
+const maxTold = 20
+
+func told(lines int, level slog.Level) slog.Level {
+	if lines > maxTold {
+		return slog.LevelDebug
+	}
+	return level
+}
+
+// settingName is a parameter's attribute, with the thread or connection that it is of.
+func settingName(id param.ID, index string) string {
+	row, _ := param.Lookup(id)
+	if index == "" {
+		return row.Attr
+	}
+	return row.Attr + "[" + index + "]"
+}
+
+func describe(r ruling) string {
+	return fmt.Sprintf("%s %s: %s -> %s", plan.Address(r.Workload, r.Target), settingName(r.ID, r.Index), param.Format(r.ID, r.Old), param.Format(r.ID, r.New))
+}
+
+// netdevs are those of a PCI function.
+func (l *Loop) netdevs(function string) []string {
+	if l.facts == nil {
+		return nil
+	}
+	var out []string
+	for _, n := range l.facts.Netdevs {
+		if n.PCI != nil && strings.EqualFold(*n.PCI, function) {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
