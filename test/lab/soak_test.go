@@ -23,9 +23,13 @@ const soakTime = 2 * time.Minute
 // TestSoak sets thousands of random events against the daemon, and a model of what must
 // hold after each. RDMATUNE_SOAK_SEED repeats a run, as far as a machine repeats itself;
 // RDMATUNE_SOAK_TIME and RDMATUNE_SOAK_EVENTS bound it, and fewer than RDMATUNE_SOAK_LEAST
-// events fail it.
+// events fail it. RDMATUNE_SOAK_OUT keeps what happened, and the daemon's log.
 func TestSoak(t *testing.T) {
 	needLab(t)
+	out := os.Getenv("RDMATUNE_SOAK_OUT")
+	if out == "" {
+		out = t.TempDir()
+	}
 	settings := map[string]string{"SEED": strconv.FormatInt(time.Now().UnixNano(), 10), "TIME": soakTime.String(), "EVENTS": "", "LEAST": ""}
 	script := ""
 	for name, value := range settings {
@@ -52,7 +56,7 @@ func TestSoak(t *testing.T) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	res, err := vm.Run(t.Context(), vm.Config{
-		Script: script + soakScript, Programs: []string{program, test}, Out: t.TempDir(), Timeout: limit + vm.DefaultTimeout,
+		Script: script + soakScript, Programs: []string{program, test}, Out: out, Timeout: limit + vm.DefaultTimeout,
 		Console: logWriter(t), Log: t.Output(), Install: true,
 	})
 	if err != nil {

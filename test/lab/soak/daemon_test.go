@@ -39,9 +39,11 @@ type daemon struct {
 
 // A sample is what a daemon costs at a quiet point.
 type sample struct {
-	event, rss, fds, threads, goroutines int // rss in KiB
-	cpu                                  time.Duration
-	files                                []string
+	event, threads, goroutines int
+	fds                        int // without those of settings, which depend on the spec
+	rss, anon                  int // KiB; anon is the part that is in no file
+	cpu                        time.Duration
+	files, kept                []string // what is open; kept are settings
 }
 
 // start runs the daemon; its log goes to the file.
@@ -95,9 +97,11 @@ func (d *daemon) look(event int) (sample, error) {
 		return s, err
 	}
 	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			if _, err := fmt.Sscan(v, &s.rss); err != nil {
-				return s, fmt.Errorf("VmRSS %q: %w", v, err)
+		for name, to := range map[string]*int{"VmRSS:": &s.rss, "RssAnon:": &s.anon} {
+			if v, ok := strings.CutPrefix(line, name); ok {
+				if _, err := fmt.Sscan(v, to); err != nil {
+					return s, fmt.Errorf("%s %q: %w", name, v, err)
+				}
 			}
 		}
 	}
@@ -106,11 +110,15 @@ func (d *daemon) look(event int) (sample, error) {
 		return s, err
 	}
 	for _, fd := range fds {
-		if target, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
+		switch target, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); {
+		case err != nil: // closed since
+		case strings.HasPrefix(target, "/sys/"), strings.HasPrefix(target, "/proc/irq/"):
+			s.kept = append(s.kept, target)
+		default:
 			s.files = append(s.files, target)
 		}
 	}
-	s.fds = len(fds)
+	s.fds = len(s.files)
 	tasks, err := os.ReadDir(dir + "/task")
 	if err != nil {
 		return s, err

@@ -52,9 +52,9 @@ var kinds = []kind{
 	{name: "idle", weight: 12, can: always, do: writes("idle")},
 	{name: "usecs", weight: 10, can: always, do: writes("usecs")},
 	{name: "taskset", weight: 16, can: always, do: writes("pid")},
-	{name: "spawn", weight: 14, can: func(s *soak) bool { return len(s.w.processes) < 12 }, do: func(ctx context.Context, s *soak) (string, error) {
+	{name: "spawn", weight: 14, can: func(s *soak) bool { return len(s.w.processes) < 12 }, do: func(_ context.Context, s *soak) (string, error) {
 		comm := pick(s.r, "trainer", "trainer", "server", "other")
-		pid, err := s.w.spawn(ctx, comm)
+		pid, err := s.w.spawn(comm)
 		return fmt.Sprintf("%s is %d", comm, pid), err
 	}},
 	{name: "kill", weight: 12, can: func(s *soak) bool { return len(s.w.processes) > 0 }, do: func(_ context.Context, s *soak) (string, error) {
@@ -139,7 +139,7 @@ func writes(of ...string) func(context.Context, *soak) (string, error) {
 			return "", err
 		}
 		s.w.hit(x)
-		s.noteWrite(ctx, x, value)
+		s.noteWrite(x, value)
 		s.last = x
 		return fmt.Sprintf("%s = %s", x, value), nil
 	}
@@ -165,11 +165,11 @@ func (s *soak) writable(x setting) bool {
 }
 
 // noteWrite tells the model. A limit moves the other one of its policy as well.
-func (s *soak) noteWrite(ctx context.Context, x setting, value string) {
+func (s *soak) noteWrite(x setting, value string) {
 	for _, other := range s.w.settings() {
 		switch {
 		case other == x && !s.w.beliefs[x].owned && x.kind() != "pid": // what the kernel made of it
-			s.w.wrote(x, s.w.k.read(ctx, x))
+			s.w.wrote(x, s.w.k.read(x))
 		case other == x:
 			s.w.wrote(x, value)
 		case other.group() != x.group():
@@ -178,7 +178,7 @@ func (s *soak) noteWrite(ctx context.Context, x setting, value string) {
 				s.w.wrote(other, f)
 			}
 		case !s.w.beliefs[other].owned:
-			s.w.wrote(other, s.w.k.read(ctx, other))
+			s.w.wrote(other, s.w.k.read(other))
 		}
 	}
 	if b := s.w.beliefs[x]; b.owned && (x.kind() == "max" || x.kind() == "min") {
@@ -262,7 +262,7 @@ func kill9(_ context.Context, s *soak) (string, error) {
 }
 
 // term stops the daemon, which leaves or restores the tuning, as the spec says.
-func term(ctx context.Context, s *soak) (string, error) {
+func term(_ context.Context, s *soak) (string, error) {
 	d, restores := s.w.d, s.w.spec.restore && !s.w.noSpec
 	asserted := map[setting]bool{}
 	for _, x := range s.w.settings() {
@@ -290,7 +290,7 @@ func term(ctx context.Context, s *soak) (string, error) {
 			b.unsure = true
 			continue
 		}
-		if got := s.w.k.read(ctx, x); !s.w.allowed(x, got) {
+		if got := s.w.k.read(x); !s.w.allowed(x, got) {
 			return "", fmt.Errorf("restored: %s is %q, want one of %v", x, got, slices.Sorted(maps.Keys(b.base)))
 		}
 		maps.Copy(b.base, b.pending)
@@ -452,7 +452,7 @@ func cliRefused(ctx context.Context, s *soak) (string, error) {
 }
 
 // adversary rewrites one setting as fast as it can, until it is given up.
-func adversary(ctx context.Context, s *soak) (string, error) {
+func adversary(_ context.Context, s *soak) (string, error) {
 	var from []setting
 	want := s.w.wanted()
 	for _, x := range s.w.settings() {
@@ -470,7 +470,7 @@ func adversary(ctx context.Context, s *soak) (string, error) {
 		return "", err
 	}
 	s.w.adversary, s.w.attacked = cmd, x
-	s.noteWrite(ctx, x, value)
+	s.noteWrite(x, value)
 	for range contestedAfter {
 		s.w.hit(x)
 	}

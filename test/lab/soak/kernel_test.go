@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // A setting names what is read from the kernel: "irq eth1/0", "governor cpu2", "min cpu2",
@@ -111,7 +114,7 @@ func (k *kernel) file(s setting) string {
 }
 
 // read returns the value of a setting, "" for one that is not there now.
-func (k *kernel) read(ctx context.Context, s setting) string {
+func (k *kernel) read(s setting) string {
 	switch s.kind() {
 	case "dma":
 		f, err := os.Open("/dev/cpu_dma_latency")
@@ -125,16 +128,11 @@ func (k *kernel) read(ctx context.Context, s setting) string {
 		}
 		return strconv.Itoa(int(int32(binary.LittleEndian.Uint32(b))))
 	case "usecs":
-		out, err := exec.CommandContext(ctx, "ethtool", "-c", s.of()).Output()
+		usecs, err := rxUsecs(s.of())
 		if err != nil {
 			return ""
 		}
-		for line := range strings.Lines(string(out)) {
-			if v, ok := strings.CutPrefix(line, "rx-usecs:"); ok {
-				return strings.TrimSpace(v)
-			}
-		}
-		return ""
+		return strconv.FormatUint(uint64(usecs), 10)
 	case "pid":
 		b, err := os.ReadFile("/proc/" + s.of() + "/status")
 		if err != nil {
@@ -157,6 +155,27 @@ func (k *kernel) read(ctx context.Context, s setting) string {
 		return ""
 	}
 	return readFile(k.file(s))
+}
+
+// rxUsecs asks for the coalescing of a card. The request of old (include/uapi/linux/sockios.h,
+// ethtool.h) is another way than rdmatune's, and costs no process.
+func rxUsecs(card string) (uint32, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	coalesce := [23]uint32{unix.ETHTOOL_GCOALESCE} // the command, rx-usecs, and more
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data *[23]uint32
+		_    [16]byte
+	}{data: &coalesce}
+	copy(request.name[:], card)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return 0, errno
+	}
+	return coalesce[1], nil
 }
 
 func readFile(path string) string {

@@ -47,6 +47,7 @@ type soak struct {
 	done int
 
 	history []string
+	out     *os.File // the same, while it happens
 	counts  map[string]int
 	last    setting // written last
 	contest bool    // wait until it is contested
@@ -123,10 +124,14 @@ func (s *soak) setUp(ctx context.Context) {
 			s.t.Fatal(err)
 		}
 	}
+	out, err := os.Create(filepath.Join(os.Getenv(outVar), "history"))
+	check(err)
+	s.out = out
 	check(os.Mkdir(filepath.Dir(w.specPath), 0o700))
 	check(os.Mkdir(w.stateDir, 0o700))
 	check(unix.Mount("soak", w.stateDir, "tmpfs", 0, "size=96m"))
 	s.t.Cleanup(func() {
+		s.keep()
 		if w.d != nil {
 			_ = w.d.signal(syscall.SIGKILL) // after a failure
 			<-w.d.ended
@@ -171,12 +176,12 @@ func (s *soak) setUp(ctx context.Context) {
 				continue
 			}
 			for x := range w.beliefs {
-				w.defaults[offline][x] = w.k.read(ctx, x)
+				w.defaults[offline][x] = w.k.read(x)
 			}
 		}
 	}
 	for x, b := range w.beliefs {
-		value := w.k.read(ctx, x)
+		value := w.k.read(x)
 		w.defaults[false][x], b.base = value, map[string]bool{value: true}
 		s.t.Logf("%s: %q, without CPU 3 %q", x, value, w.defaults[true][x])
 	}
@@ -190,19 +195,17 @@ func (s *soak) batch(ctx context.Context) {
 	}
 	single := n == 1 && s.bright()
 	s.last = ""
-	var began time.Time
 	for range n {
-		began = time.Now()
 		if s.event(ctx, n > 1) {
 			break
 		}
 	}
 	wrote := time.Now()
 	s.wait(ctx)
+	s.note("held after %v", time.Since(wrote).Round(time.Millisecond))
 	if single && s.last != "" && s.w.beliefs[s.last] != nil && s.w.beliefs[s.last].owned && s.w.recent(s.last) == 1 {
 		s.seen = append(s.seen, time.Since(wrote))
 	}
-	_ = began
 	if s.bright() && s.r.IntN(10) == 0 {
 		s.planIsEmpty(ctx)
 	}
@@ -231,8 +234,9 @@ func (s *soak) event(ctx context.Context, together bool) bool {
 func (s *soak) happen(ctx context.Context, k kind) {
 	s.done++
 	s.counts[k.name]++
+	s.note("event %d: %s", s.done, k.name)
 	said, err := k.do(ctx, s)
-	s.history = append(s.history, fmt.Sprintf("%6.1fs event %d: %s: %s", time.Since(s.began).Seconds(), s.done, k.name, said))
+	s.note("  %s", said)
 	if err != nil {
 		s.fail(ctx, err)
 	}
@@ -255,7 +259,7 @@ func (s *soak) wait(ctx context.Context) {
 	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 200*time.Millisecond) {
 		err := s.w.holds(ctx)
 		if err == nil && s.contest {
-			err = s.contested(ctx)
+			err = s.contested()
 		}
 		if err == nil {
 			break
@@ -272,19 +276,15 @@ func (s *soak) wait(ctx context.Context) {
 	if s.w.d != nil && !s.w.stopped {
 		s.w.d.seen = true
 	}
-	if err := s.w.settle(ctx); err != nil {
+	if err := s.w.settle(); err != nil {
 		s.fail(ctx, err)
 	}
 	s.sample(ctx)
 }
 
-// contested waits for the adversary's setting to be given up.
-func (s *soak) contested(ctx context.Context) error {
-	st, err := status(ctx)
-	if err != nil {
-		return notYet("status: %v", err)
-	}
-	if len(st.Contested) == 0 {
+// contested reports whether the adversary's setting was given up.
+func (s *soak) contested() error {
+	if len(s.w.told.Contested) == 0 {
 		return notYet("nothing is contested")
 	}
 	return nil
@@ -292,7 +292,7 @@ func (s *soak) contested(ctx context.Context) error {
 
 // sample looks at what the daemon costs, and at the heals that it tells of.
 func (s *soak) sample(ctx context.Context) {
-	if s.w.d == nil {
+	if s.w.d == nil || s.w.told == nil {
 		return
 	}
 	now, err := s.w.d.look(s.done)
@@ -305,16 +305,9 @@ func (s *soak) sample(ctx context.Context) {
 	if now.rss > maxRSS {
 		s.t.Errorf("event %d: the daemon has %d KiB", s.done, now.rss)
 	}
-	if s.w.stopped {
-		return
-	}
-	st, err := status(ctx)
-	if err != nil {
-		s.fail(ctx, err)
-	}
-	for _, d := range st.Recent {
+	for _, d := range s.w.told.Recent {
 		if d.Known && d.Healed > 0 {
-			s.heals[fmt.Sprint(st.PID, d.Address, d.Setting, d.When.UnixNano())] = d.Healed
+			s.heals[fmt.Sprint(s.w.told.PID, d.Address, d.Setting, d.When.UnixNano())] = d.Healed
 		}
 	}
 }
@@ -374,11 +367,11 @@ func (s *soak) quiet(ctx context.Context) {
 		}
 	}
 	for _, comm := range []string{"trainer", "server"} {
-		if _, err := s.w.spawn(ctx, comm); err != nil {
+		if _, err := s.w.spawn(comm); err != nil {
 			s.fail(ctx, err)
 		}
 	}
-	s.history = append(s.history, fmt.Sprintf("%6.1fs quiet point after event %d", time.Since(s.began).Seconds(), s.done))
+	s.note("quiet point after event %d", s.done)
 	s.wait(ctx)
 	s.planIsEmpty(ctx)
 	s.compare(ctx)
@@ -387,7 +380,8 @@ func (s *soak) quiet(ctx context.Context) {
 // compare takes a sample of an incarnation and compares it with its first.
 func (s *soak) compare(ctx context.Context) {
 	d := s.w.d
-	for deadline := time.Now().Add(patience); ; time.Sleep(500 * time.Millisecond) {
+	var before sample
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
 		now, err := d.look(s.done)
 		if err != nil {
 			s.fail(ctx, err)
@@ -397,28 +391,66 @@ func (s *soak) compare(ctx context.Context) {
 			s.fail(ctx, err)
 		}
 		now.goroutines = int(n)
-		if len(d.samples) == 0 {
-			if time.Until(deadline) < patience-3*time.Second { // things have calmed down
-				d.samples = append(d.samples, now)
-				return
+		late := time.Now().After(deadline)
+		if err := s.keptFiles(now.kept); err != nil {
+			if late {
+				s.fail(ctx, err)
 			}
+			continue // a pass may be under way
+		}
+		calm := now.fds == before.fds && now.goroutines == before.goroutines
+		before = now
+		if !calm && !late {
 			continue
 		}
-		was := d.samples[0]
-		if now.fds == was.fds && now.goroutines == was.goroutines {
+		if len(d.samples) == 0 {
+			d.samples = append(d.samples, now)
+			return
+		}
+		// Less than before is no leak: what the first sample saw too much of, it saw twice.
+		was := &d.samples[0]
+		if now.fds <= was.fds && now.goroutines <= was.goroutines {
+			was.fds, was.goroutines = now.fds, now.goroutines
 			d.samples = append(d.samples, now)
 			if now.event-was.event >= longLived {
 				s.leaks++
-				s.t.Logf("pid %d, from event %d to %d: RSS %d to %d KiB, descriptors %d to %d, threads %d to %d, goroutines %d to %d", d.pid(), was.event, now.event,
-					was.rss, now.rss, was.fds, now.fds, was.threads, now.threads, was.goroutines, now.goroutines)
 			}
+			s.t.Logf("pid %d, event %d to %d: RSS %d to %d KiB, descriptors %d (and %d of settings), threads %d to %d, goroutines %d", d.pid(), was.event, now.event,
+				was.rss, now.rss, now.fds, len(now.kept), was.threads, now.threads, now.goroutines)
 			return
 		}
-		if time.Now().After(deadline) {
+		if late {
 			s.fail(ctx, fmt.Errorf("it leaks: event %d: %d descriptors, %d goroutines; event %d: %d, %d; then %v, now %v", was.event, was.fds, was.goroutines,
 				now.event, now.fds, now.goroutines, was.files, now.files))
 		}
 	}
+}
+
+// keptFiles holds the settings' files that the daemon keeps open against the state: each
+// once, and none that is not managed.
+func (s *soak) keptFiles(kept []string) error {
+	doc, err := state.Load(s.w.stateDir)
+	if err != nil {
+		return err
+	}
+	managed := map[string]bool{}
+	for _, e := range doc.Entries {
+		x, _, err := s.w.entry(e)
+		if err != nil {
+			return err
+		}
+		managed[s.w.k.file(x)] = true
+	}
+	slices.Sort(kept)
+	for i, f := range kept {
+		if i > 0 && f == kept[i-1] {
+			return fmt.Errorf("the daemon has %s open twice", f)
+		}
+		if !managed[f] {
+			return fmt.Errorf("the daemon has %s open, which it does not manage", f)
+		}
+	}
+	return nil
 }
 
 // fail says all that is known.
@@ -429,7 +461,28 @@ func (s *soak) fail(ctx context.Context, err error) {
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	tree, _ := exec.CommandContext(ctx, "ls", "-la", s.w.stateDir).Output()
 	s.t.Fatalf("%s=%s event %d: %v\n\nthe last events:\n%s\n\nstatus (exit code %d, %v):\n%s\n\nthe daemon's log (%v):\n%s\n\nstate:\n%s", seedVar, os.Getenv(seedVar), s.done, err,
-		strings.Join(s.history[max(0, len(s.history)-20):], "\n"), code, cliErr, out, logErr, strings.Join(lines[max(0, len(lines)-50):], "\n"), tree)
+		strings.Join(s.history[max(0, len(s.history)-60):], "\n"), code, cliErr, out, logErr, strings.Join(lines[max(0, len(lines)-50):], "\n"), tree)
+}
+
+// outVar is where the machine's results are kept.
+const outVar = "OUT"
+
+// note adds a line to what happened, which is written at once: a machine that hangs says
+// nothing more.
+func (s *soak) note(format string, args ...any) {
+	line := fmt.Sprintf("%6.1fs ", time.Since(s.began).Seconds()) + fmt.Sprintf(format, args...)
+	s.history = append(s.history, line)
+	if _, err := fmt.Fprintln(s.out, line); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// keep puts the daemon's log where the machine's results are.
+func (s *soak) keep() {
+	log, err := os.ReadFile(s.w.logPath)
+	if err := errors.Join(err, os.WriteFile(filepath.Join(os.Getenv(outVar), "daemon.log"), log, 0o600), s.out.Close()); err != nil {
+		s.t.Error(err)
+	}
 }
 
 // report prints what was measured.
@@ -452,7 +505,7 @@ func (s *soak) report(ctx context.Context, took time.Duration) {
 	if err != nil {
 		s.fail(ctx, err)
 	}
-	t.Logf("highest RSS %d KiB at event %d; CPU time for each event %v", s.highest.rss, s.highest.event, ((s.spent + before.cpu) / time.Duration(max(s.done, 1))).Round(time.Microsecond))
+	t.Logf("highest RSS %d KiB at event %d, %d KiB of it anonymous; CPU time for each event %v", s.highest.rss, s.highest.event, s.highest.anon, ((s.spent + before.cpu) / time.Duration(max(s.done, 1))).Round(time.Microsecond))
 	time.Sleep(idleTime)
 	after, err := s.w.d.look(s.done)
 	if err != nil {
@@ -477,7 +530,7 @@ func (s *soak) end(ctx context.Context, others map[string]string) {
 		s.fail(ctx, err)
 	}
 	for _, x := range s.w.settings() {
-		if got := s.w.k.read(ctx, x); !s.w.allowed(x, got) {
+		if got := s.w.k.read(x); !s.w.allowed(x, got) {
 			s.t.Errorf("after the end: %s is %q, want one of %v", x, got, slices.Sorted(maps.Keys(s.w.beliefs[x].base)))
 		}
 	}

@@ -44,12 +44,12 @@ func canonical() variant {
 	}
 }
 
-// randomVariant draws a spec. None needs CPU 3, which comes and goes.
+// randomVariant draws a spec.
 func randomVariant(r *rand.Rand) variant {
 	v := variant{restore: r.IntN(4) == 0, note: r.IntN(1000)}
 	if r.IntN(5) > 0 {
 		v.trainer = &trainer{
-			pin: pick(r, "2", "1", "1-2"), mhz: pick(r, 1800, 2200, 2600), governor: pick(r, "performance", "powersave"),
+			pin: pick(r, "2", "1", "1-2", "2-3"), mhz: pick(r, 1800, 2200, 2600), governor: pick(r, "performance", "powersave"),
 			idle: pick(r, 2, 7), irq: pick(r, "0", "1", "2", "1-2"), usecs: pick(r, 0, 50, 250), latency: pick(r, 3, 11),
 		}
 	}

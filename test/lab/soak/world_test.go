@@ -46,8 +46,9 @@ type world struct {
 	stateDir string // on a file system of its own
 	logPath  string
 
-	d       *daemon // nil: none runs
-	stopped bool    // by SIGSTOP
+	d       *daemon           // nil: none runs
+	stopped bool              // by SIGSTOP
+	told    *reconcile.Status // last
 
 	spec      variant // the last valid one that was written
 	invalid   bool    // the file is not valid now
@@ -72,7 +73,9 @@ type world struct {
 func (w *world) blocked() bool { return w.full || w.readonly }
 
 // frozen reports whether the trainer's workload cannot be resolved now.
-func (w *world) frozen() bool { return w.unbound && w.spec.trainer != nil }
+func (w *world) frozen() bool {
+	return w.spec.trainer != nil && (w.unbound || w.offline && slices.Contains(cpus(w.spec.trainer.pin), 3))
+}
 
 // wanted is what the spec asks for.
 func (w *world) wanted() map[setting]string {
@@ -158,6 +161,11 @@ func (w *world) problems() (must, may []string) {
 	if w.frozen() && !w.noSpec {
 		must = append(must, "left as they are")
 	}
+	for s, b := range w.beliefs {
+		if b.owned && !w.there(s) { // it was CPU 3's, and cannot be restored while that is away
+			may = append(may, "its original is kept", "its CPUs are offline")
+		}
+	}
 	if w.adversary != nil {
 		may = append(may, "is not healed")
 	}
@@ -179,15 +187,12 @@ func (w *world) holds(ctx context.Context) error {
 	want := w.wanted()
 	wrong := false
 	for _, s := range w.settings() {
-		if s.kind() == "usecs" {
-			continue // costs a process to read: last
-		}
-		if err := w.check(ctx, s, want, &wrong); err != nil {
+		if err := w.check(s, want, &wrong); err != nil {
 			return err
 		}
 	}
 	if w.d == nil {
-		if v := w.k.read(ctx, "dma"); v != noLatency {
+		if v := w.k.read("dma"); v != noLatency {
 			return notYet("no daemon runs, and the machine's idle latency is bounded by %s", v)
 		}
 	}
@@ -201,19 +206,13 @@ func (w *world) holds(ctx context.Context) error {
 	if err != nil {
 		return notYet("status: %v", err)
 	}
+	w.told = st
 	if st.PID != w.d.pid() {
 		return notYet("pid %d answers instead of %d", st.PID, w.d.pid())
 	}
 	must, may := w.problems()
 	if err := match(st.Problems, must, may); err != nil {
 		return err
-	}
-	for _, s := range w.settings() {
-		if s.kind() == "usecs" {
-			if err := w.check(ctx, s, want, &wrong); err != nil {
-				return err
-			}
-		}
 	}
 	if wrong && w.blocked() && st.Healthy {
 		return notYet("something is not as wanted and the state cannot be written, and the status says that all is well")
@@ -223,20 +222,20 @@ func (w *world) holds(ctx context.Context) error {
 			return notYet("contested %v, waiting %v", st.Contested, st.Waiting)
 		}
 		if len(w.down) == 0 {
-			return w.stateHolds(ctx, st, want)
+			return w.stateHolds(st, want)
 		}
 	}
 	return nil
 }
 
 // check holds one setting against what it may be.
-func (w *world) check(ctx context.Context, s setting, want map[setting]string, wrong *bool) error {
+func (w *world) check(s setting, want map[setting]string, wrong *bool) error {
 	b := w.beliefs[s]
 	if !w.there(s) {
 		return nil
 	}
 	value, wants := want[s]
-	got := w.k.read(ctx, s)
+	got := w.k.read(s)
 	switch {
 	case wants && w.asserted(s):
 		if got != value {
@@ -286,7 +285,7 @@ func match(problems, must, may []string) error {
 
 // stateHolds checks that the state says what the kernel says, and nothing that was begun is
 // left over.
-func (w *world) stateHolds(ctx context.Context, st *reconcile.Status, want map[setting]string) error {
+func (w *world) stateHolds(st *reconcile.Status, want map[setting]string) error {
 	if _, err := os.Stat(filepath.Join(w.stateDir, "journal.jsonl")); err == nil {
 		return notYet("all is well, and a journal is left")
 	}
@@ -307,7 +306,7 @@ func (w *world) stateHolds(ctx context.Context, st *reconcile.Status, want map[s
 		}
 		_, wants := want[s]
 		if wants {
-			if got := w.k.read(ctx, s); got != written {
+			if got := w.k.read(s); got != written {
 				return notYet("the state has %s = %q, the kernel %q", s, written, got)
 			}
 		} else if !w.beliefs[s].kept && len(w.beliefs[s].pending) == 0 {
@@ -359,7 +358,7 @@ func (w *world) entry(e state.Entry) (setting, string, error) {
 func (w *world) settings() []setting { return slices.Sorted(maps.Keys(w.beliefs)) }
 
 // settle takes what holds now for what is known.
-func (w *world) settle(ctx context.Context) error {
+func (w *world) settle() error {
 	if w.d != nil && !w.stopped && !w.noSpec && !w.blocked() {
 		w.unsettled = false
 	}
@@ -383,7 +382,7 @@ func (w *world) settle(ctx context.Context) error {
 			b.owned, b.unsure = true, false
 			clear(b.pending)
 		case s != "dma":
-			got := w.k.read(ctx, s)
+			got := w.k.read(s)
 			// What others had written last is left in place, and the original remembered.
 			b.kept = remembered[s]
 			if b.kept {
@@ -441,7 +440,7 @@ func (w *world) recent(s setting) int {
 }
 
 // spawn starts a process by a name.
-func (w *world) spawn(ctx context.Context, comm string) (int, error) {
+func (w *world) spawn(comm string) (int, error) {
 	cmd := exec.Command(filepath.Join(w.dir, comm), "100000")
 	if err := cmd.Start(); err != nil {
 		return 0, err
