@@ -233,12 +233,17 @@ func (l *Loop) begin(ctx context.Context) error {
 	case l.managed() == 0:
 		return fmt.Errorf("%s", firstError(diags))
 	default:
-		l.invalid(diags) // what an earlier run has set stays as it is until the spec is right again
+		l.invalid(diags)
+		l.update(func(s *Status) { s.Problems = []string{unkept} })
 	}
 	l.why, l.must = AtStart, true
 	l.pass(ctx)
 	return nil
 }
+
+// unkept is what a loop says that was started with an invalid spec: which spec an earlier run
+// kept was in its memory alone.
+const unkept = "nothing is healed until the spec is valid: what an earlier run has set stays as it is"
 
 // managed counts the settings that the state has of this boot.
 func (l *Loop) managed() int {
@@ -325,7 +330,11 @@ func (l *Loop) Status() Status {
 	if s.Irqbalance != "" && !s.IrqbalanceAgreed {
 		s.Problems = append(s.Problems, "irqbalance: "+s.Irqbalance)
 	}
-	if s.Spec.Invalid != "" {
+	switch {
+	case s.Spec.Invalid == "":
+	case s.Spec.Digest == "":
+		s.Problems = append([]string{"the spec is invalid: " + s.Spec.Invalid}, s.Problems...)
+	default:
 		s.Problems = append([]string{"the spec is invalid, and the last good one is kept: " + s.Spec.Invalid}, s.Problems...)
 	}
 	s.Healthy = len(s.Problems) == 0

@@ -1,12 +1,17 @@
 package reconcile
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
 	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
 )
 
 func newLoop(t *testing.T, c Config) *Loop {
@@ -105,5 +110,38 @@ func TestGap(t *testing.T) {
 		if got := l.due.Sub(l.lastEnd); got != test.want {
 			t.Errorf("a later pass moves an earlier one to %v", got)
 		}
+	}
+}
+
+// TestInvalidAtStart: what an earlier run has set is kept, and the status does not say that
+// a spec is.
+func TestInvalidAtStart(t *testing.T) {
+	n, err := node.Open("sim:small", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	load := func() (*spec.Spec, hcl.Diagnostics) {
+		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Torn", Detail: "it ends too early"}}
+	}
+	l := newLoop(t, Config{Node: n, BootID: "b", Load: load})
+	if err := l.begin(t.Context()); err == nil {
+		t.Error("it begins with neither a spec nor a state")
+	}
+	doc := &state.Document{}
+	doc.Put(state.Entry{BootID: "b", Target: param.Target{Kind: param.IRQ, Name: "0000:01:00.0/0"}, ID: param.IRQCPUs, Original: param.Text("0"), Written: param.Text("1")})
+	if err := doc.Save(n.StateDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := l.Status()
+	if want := []string{"the spec is invalid: Torn: it ends too early", unkept}; s.Healthy || !slices.Equal(s.Problems, want) {
+		t.Errorf("healthy %v, problems %q, want %q", s.Healthy, s.Problems, want)
 	}
 }

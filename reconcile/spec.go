@@ -44,7 +44,11 @@ func (l *Loop) reload(context.Context) bool {
 func (l *Loop) invalid(diags hcl.Diagnostics) {
 	text, news := firstError(diags), false
 	l.update(func(s *Status) { news, s.Spec.Invalid = s.Spec.Invalid != text, text })
-	if news {
+	switch {
+	case !news:
+	case l.spec == nil:
+		l.log.Error("spec invalid: nothing is healed until it is valid", "error", text)
+	default:
 		l.log.Error("spec invalid: the last good one is kept", "error", text)
 	}
 }
