@@ -120,14 +120,7 @@ func (p *statusPage) head(s *reconcile.Status) {
 		p.line("  - %s", problem)
 	}
 	p.line("")
-	commit := ""
-	if s.Spec.Commit != "" {
-		commit = ", commit " + s.Spec.Commit
-	}
-	p.line("spec        %s, digest %s%s, loaded %s ago", s.Spec.Root, s.Spec.Digest[:min(len(s.Spec.Digest), 12)], commit, p.ago(s.Spec.Loaded))
-	if s.Spec.Invalid != "" {
-		p.line("            the files are invalid now, and this is the last good spec: %s", s.Spec.Invalid)
-	}
+	p.spec(s.Spec)
 	if s.Irqbalance != "" {
 		p.line("irqbalance  %s", s.Irqbalance)
 	}
@@ -144,6 +137,21 @@ func (p *statusPage) head(s *reconcile.Status) {
 		for _, f := range l.Failures {
 			p.line("            failed: %s", f)
 		}
+	}
+}
+
+func (p *statusPage) spec(s reconcile.SpecStatus) {
+	if s.Digest == "" {
+		p.line("spec        none was valid since the start")
+		return
+	}
+	commit := ""
+	if s.Commit != "" {
+		commit = ", commit " + s.Commit
+	}
+	p.line("spec        %s, digest %s%s, loaded %s ago", s.Root, s.Digest[:min(len(s.Digest), 12)], commit, p.ago(s.Loaded))
+	if s.Invalid != "" {
+		p.line("            the files are invalid now, and this is the last good spec: %s", s.Invalid)
 	}
 }
 
