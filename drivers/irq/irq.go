@@ -208,6 +208,10 @@ func (d *Driver) read(n int) param.Setting {
 		s.Value = param.Unknown(err.Error())
 		return s
 	}
+	if interrupts.Idle(d.fs, n) {
+		s.Value, s.Fixed, s.Note = param.Unknown(unusedNote), true, unusedNote
+		return s
+	}
 	s.Value = param.Text(cpulist.Format(asked))
 	if managed {
 		s.Fixed, s.Note = true, managedNote
@@ -250,6 +254,9 @@ func (d *Driver) apply(ctx context.Context, t param.Target, n int, c param.Chang
 	before := d.read(n)
 	if before.Value == canonical {
 		return nil
+	}
+	if before.Note == unusedNote { // not for good: the next handler brings it back
+		return fmt.Errorf("interrupt %s: %s: %w", t.Name, unusedNote, drivers.ErrGone)
 	}
 	if before.Fixed {
 		return fmt.Errorf("interrupt %s: %s: %w", t.Name, before.Note, drivers.ErrUnavailable)

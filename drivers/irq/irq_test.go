@@ -83,7 +83,7 @@ func TestApplyErrors(t *testing.T) {
 		"managed, new":      {"0000:10:00.0/2", to("1"), nil, "kernel-managed", drivers.ErrUnavailable},
 		"managed, EPERM":    {"0000:10:00.0/0", to("1"), syscall.EPERM, "kernel-managed", drivers.ErrUnavailable},
 		"managed, old":      {"0000:10:00.0/0", to("1"), syscall.EIO, "kernel-managed", drivers.ErrUnavailable},
-		"not in use":        {"0000:10:00.0/3", to("1"), nil, "no handler is installed", drivers.ErrUnavailable},
+		"not in use":        {"0000:10:00.0/3", to("1"), nil, "no handler is installed", drivers.ErrGone},
 		"no such CPU":       {"0000:10:00.0/0", to("1-4"), nil, "cannot have", syscall.ERANGE},
 		"no vector left":    {"0000:10:00.0/0", to("1"), syscall.ENOSPC, "no interrupt vector left", syscall.ENOSPC},
 		"freed meanwhile":   {"0000:10:00.0/0", to("1"), syscall.ENOENT, "gone", drivers.ErrGone},
@@ -104,8 +104,8 @@ func TestApplyErrors(t *testing.T) {
 		if len(got) != 1 || got[0].Value.IsAbsent() {
 			t.Errorf("%s: Apply does not tell what is in force: %+v", name, got)
 		}
-		if unavailable := errors.Is(err, drivers.ErrUnavailable); len(got) == 1 && got[0].Fixed != unavailable {
-			t.Errorf("%s: fixed is %v, unavailable %v", name, got[0].Fixed, unavailable)
+		if fixed := errors.Is(err, drivers.ErrUnavailable) || name == "not in use"; len(got) == 1 && got[0].Fixed != fixed {
+			t.Errorf("%s: fixed is %v: %v", name, got[0].Fixed, err)
 		}
 	}
 }
@@ -117,5 +117,33 @@ func TestCanonical(t *testing.T) {
 	got, err := d.Apply(t.Context(), vector("0000:10:00.0/0"), to("2,0,1"), param.Order{})
 	if err != nil || got[0].Value != param.Text("0-2") {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestNoHandler: an interrupt whose handler was taken away has no affinity to rely on, and
+// none is asked for, until there is one again.
+func TestNoHandler(t *testing.T) {
+	for actions, idle := range map[string]bool{"\n": true, "": true, "eth0-rx-0\n": false} {
+		m := sysfs.NewMem()
+		m.File("/proc/irq/5/smp_affinity_list", "0\n")
+		m.File("/sys/bus/pci/devices/0000:10:00.0/msi_irqs/5", "msix\n")
+		m.File("/sys/kernel/irq/5/actions", actions)
+		fs := m.Open(t.TempDir(), nil)
+		d := irq.New(fs)
+		targets, err := d.Discover(t.Context(), param.Scope{Targets: []string{"0000:10:00.0/0"}})
+		if err != nil || len(targets) != 1 {
+			t.Fatalf("%v, %v", targets, err)
+		}
+		got, err := d.Read(t.Context(), targets[0])
+		if err != nil || len(got) != 1 || got[0].Fixed != idle || got[0].Value.IsKnown() == idle {
+			t.Errorf("%q: read %+v, %v", actions, got, err)
+		}
+		_, err = d.Apply(t.Context(), targets[0], to("1"), param.Order{})
+		if errors.Is(err, drivers.ErrGone) != idle || !idle && err != nil {
+			t.Errorf("%q: apply: %v", actions, err)
+		}
+		if now, err := fs.ReadString("/proc/irq/5/smp_affinity_list"); err != nil || (now == "0") != idle {
+			t.Errorf("%q: %q afterwards, %v", actions, now, err)
+		}
 	}
 }

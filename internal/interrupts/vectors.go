@@ -109,6 +109,15 @@ func Affinity(fs sysfs.FS, number int) (cpus cpulist.Set, managed bool, err erro
 	return cpus, err == nil && info.Mode.Perm()&0o222 == 0, err
 }
 
+// Idle reports whether interrupt number has no handler now, such as that of a netdev which
+// is down. Its affinity file takes requests then, but may go on showing an earlier one that
+// never took effect, until there is a handler again. A kernel without the file that tells
+// (sysfs-kernel-irq in the kernel's ABI documentation) leaves it open.
+func Idle(fs sysfs.FS, number int) bool {
+	handlers, err := fs.ReadString("/sys/kernel/irq/" + strconv.Itoa(number) + "/actions")
+	return err == nil && strings.TrimSpace(handlers) == ""
+}
+
 // settleReads bounds the reads of a file that does not come to rest.
 const settleReads = 100
 
