@@ -23,14 +23,15 @@ const soakTime = 2 * time.Minute
 // TestSoak sets thousands of random events against the daemon, and a model of what must
 // hold after each. RDMATUNE_SOAK_SEED repeats a run, as far as a machine repeats itself;
 // RDMATUNE_SOAK_TIME and RDMATUNE_SOAK_EVENTS bound it, and fewer than RDMATUNE_SOAK_LEAST
-// events fail it. RDMATUNE_SOAK_OUT keeps what happened, and the daemon's log.
+// events fail it. RDMATUNE_SOAK_WITHOUT leaves kinds
+// of events out; RDMATUNE_SOAK_OUT keeps what happened, and the daemon's log.
 func TestSoak(t *testing.T) {
 	needLab(t)
 	out := os.Getenv("RDMATUNE_SOAK_OUT")
 	if out == "" {
 		out = t.TempDir()
 	}
-	settings := map[string]string{"SEED": strconv.FormatInt(time.Now().UnixNano(), 10), "TIME": soakTime.String(), "EVENTS": "", "LEAST": ""}
+	settings := map[string]string{"SEED": strconv.FormatInt(time.Now().UnixNano(), 10), "TIME": soakTime.String(), "EVENTS": "", "LEAST": "", "WITHOUT": ""}
 	script := ""
 	for name, value := range settings {
 		if given := os.Getenv("RDMATUNE_SOAK_" + name); given != "" {

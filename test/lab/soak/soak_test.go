@@ -24,10 +24,11 @@ import (
 
 // What a run is told by its environment.
 const (
-	seedVar   = "RDMATUNE_SOAK_SEED"
-	eventsVar = "RDMATUNE_SOAK_EVENTS" // at most
-	timeVar   = "RDMATUNE_SOAK_TIME"   // at most, such as "10m"
-	leastVar  = "RDMATUNE_SOAK_LEAST"  // events, or the test fails
+	seedVar    = "RDMATUNE_SOAK_SEED"
+	eventsVar  = "RDMATUNE_SOAK_EVENTS"  // at most
+	timeVar    = "RDMATUNE_SOAK_TIME"    // at most, such as "10m"
+	leastVar   = "RDMATUNE_SOAK_LEAST"   // events, or the test fails
+	withoutVar = "RDMATUNE_SOAK_WITHOUT" // kinds of events, by commas, to find out which of them something takes
 )
 
 // Bounds.
@@ -215,8 +216,9 @@ func (s *soak) batch(ctx context.Context) {
 func (s *soak) event(ctx context.Context, together bool) bool {
 	total := 0
 	var can []kind
+	without := strings.Split(os.Getenv(withoutVar), ",")
 	for _, k := range kinds {
-		if k.can(s) && !(together && k.alone) {
+		if k.can(s) && !(together && k.alone) && !slices.Contains(without, k.name) {
 			can = append(can, k)
 			total += k.weight
 		}

@@ -156,13 +156,14 @@ func (w *world) problems() (must, may []string) {
 		must = append(must, "the spec is invalid")
 	}
 	if w.noSpec {
-		may = append(may, "the first look is under way")
+		must = append(must, "nothing is healed until the spec is valid")
 	}
 	if w.frozen() && !w.noSpec {
 		must = append(must, "left as they are")
 	}
 	for s, b := range w.beliefs {
-		if b.owned && !w.there(s) { // it was CPU 3's, and cannot be restored while that is away
+		card, _, _ := strings.Cut(s.of(), "/")
+		if b.owned && (!w.there(s) || w.down[card]) { // what is away, or has no handler, cannot be restored
 			may = append(may, "its original is kept", "its CPUs are offline")
 		}
 	}
