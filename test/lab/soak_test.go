@@ -56,8 +56,12 @@ func TestSoak(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
+	nothing := filepath.Join(dir, "nothing")
+	if err := buildNothing(t.Context(), nothing); err != nil {
+		t.Fatal(err)
+	}
 	res, err := vm.Run(t.Context(), vm.Config{
-		Script: script + soakScript, Programs: []string{program, test}, Out: out, Timeout: limit + vm.DefaultTimeout,
+		Script: script + soakScript, Programs: []string{program, test, nothing}, Out: out, Timeout: limit + vm.DefaultTimeout,
 		Console: logWriter(t), Log: t.Output(), Install: true,
 	})
 	if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	_ "embed"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -27,11 +29,8 @@ func TestWatch(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	// A process that ends at once, so that thousands take seconds.
-	compile := exec.CommandContext(t.Context(), "gcc", "-x", "c", "-static", "-nostdlib", "-o", nothing, "-")
-	compile.Stdin = strings.NewReader(`void _start(void) { __asm__("mov $60, %eax; xor %edi, %edi; syscall"); }`)
-	if out, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("compile: %v\n%s", err, out)
+	if err := buildNothing(t.Context(), nothing); err != nil {
+		t.Fatal(err)
 	}
 	res, err := vm.Run(t.Context(), vm.Config{
 		Script: watchScript, Programs: []string{program, nothing}, Out: t.TempDir(), Console: logWriter(t), Log: t.Output(), Install: true,
@@ -45,4 +44,15 @@ func TestWatch(t *testing.T) {
 	if passed := strings.Count(res.Console, "--- PASS: Test"); passed < 30 || strings.Contains(res.Console, "--- SKIP") {
 		t.Errorf("%d tests passed; all of at least 30 must, and none be skipped", passed)
 	}
+}
+
+// buildNothing builds a program that ends at once, so that thousands of processes take
+// seconds.
+func buildNothing(ctx context.Context, path string) error {
+	compile := exec.CommandContext(ctx, "gcc", "-x", "c", "-static", "-nostdlib", "-o", path, "-")
+	compile.Stdin = strings.NewReader(`void _start(void) { __asm__("mov $60, %eax; xor %edi, %edi; syscall"); }`)
+	if out, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile: %w: %s", err, out)
+	}
+	return nil
 }

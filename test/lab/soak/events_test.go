@@ -63,7 +63,7 @@ var kinds = []kind{
 	}},
 	{name: "burst", weight: 2, can: always, do: func(ctx context.Context, s *soak) (string, error) {
 		n := 100 + s.r.IntN(300)
-		return strconv.Itoa(n), run(ctx, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do /usr/bin/true; i=$((i+1)); done", n))
+		return strconv.Itoa(n), run(ctx, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do nothing; i=$((i+1)); done", n))
 	}},
 	{name: "link down", weight: 4, can: func(s *soak) bool { return s.calm() && len(s.w.down) < 2 }, do: linkDown},
 	{name: "link up", weight: 40, can: func(s *soak) bool { return len(s.w.down) > 0 }, do: linkUp},
