@@ -145,3 +145,16 @@ func TestInvalidAtStart(t *testing.T) {
 		t.Errorf("healthy %v, problems %q, want %q", s.Healthy, s.Problems, want)
 	}
 }
+
+// TestUnapplied: a spec that was loaded is not in force before a pass has been made with it.
+func TestUnapplied(t *testing.T) {
+	l := newLoop(t, Config{})
+	l.update(func(s *Status) { s.Problems = nil })
+	if s := l.Status(); !s.Healthy {
+		t.Fatalf("problems %q", s.Problems)
+	}
+	l.adopt(&spec.Spec{Root: "/n.hcl", Digest: "d"})
+	if s := l.Status(); s.Healthy || s.Spec.Digest != "d" || !slices.Equal(s.Problems, []string{unapplied}) {
+		t.Errorf("healthy %v with digest %q, problems %q", s.Healthy, s.Spec.Digest, s.Problems)
+	}
+}

@@ -9,6 +9,9 @@ import (
 	"github.com/rdmatune/rdmatune/spec"
 )
 
+// unapplied keeps a status from being healthy by the look at another spec's wants.
+const unapplied = "the spec was loaded, and the first look with it is under way"
+
 // adopt makes sp the spec that is kept.
 func (l *Loop) adopt(sp *spec.Spec) {
 	l.spec = sp
@@ -16,6 +19,7 @@ func (l *Loop) adopt(sp *spec.Spec) {
 	now := time.Now().UTC().Truncate(time.Second)
 	l.update(func(s *Status) {
 		s.Spec = SpecStatus{Root: sp.Root, Digest: sp.Digest, Loaded: now}
+		s.Problems = []string{unapplied}
 	})
 }
 
