@@ -52,9 +52,9 @@ func (c *causes) find(now time.Time, ch plan.Change, files map[param.Target]map[
 	switch target.Kind {
 	case param.IRQ:
 		function, _, _ := strings.Cut(target.Name, "/")
-		names = append([]string{function}, netdevs(function)...)
-	case param.Frequency:
-		names = []string{"cpu"}
+		names = append([]string{function, "cpu"}, netdevs(function)...)
+	case param.Frequency, param.Pinning:
+		names = []string{"cpu"} // CPUs that go offline take interrupts and threads with them
 	}
 	about := func(e watch.Event) bool {
 		for _, n := range names {

@@ -38,6 +38,7 @@ func TestCause(t *testing.T) {
 		{"the driver was bound", vector, param.IRQCPUs, []watch.Event{at(watch.Kernel, "bind", "/devices/pci0000:80/0000:81:00.0", 0, "", time.Second)}, "the kernel (bind of 0000:81:00.0)", false, true},
 		{"the link of its netdev", vector, param.IRQCPUs, []watch.Event{at(watch.Links, "up", "eth1", 0, "", time.Second)}, "the kernel (up of eth1)", false, true},
 		{"another link", vector, param.IRQCPUs, []watch.Event{at(watch.Links, "up", "eth2", 0, "", time.Second)}, "somebody unknown", false, false},
+		{"a CPU went offline, and its interrupts moved", vector, param.IRQCPUs, []watch.Event{at(watch.Kernel, "offline", "/devices/system/cpu/cpu3", 0, "", time.Second)}, "the kernel (offline of cpu3)", false, true},
 		{"ethtool", netdev, param.RXUsecs, []watch.Event{at(watch.Ethtool, "change", "eth1", 0, "", time.Second)}, "ethtool netlink", false, false},
 		{"ethtool of another netdev", netdev, param.RXUsecs, []watch.Event{at(watch.Ethtool, "change", "eth2", 0, "", time.Second)}, "somebody unknown", false, false},
 		{"a CPU came back", policy, param.MaxKHz, []watch.Event{at(watch.Kernel, "online", "/devices/system/cpu/cpu2", 0, "", time.Second)}, "the kernel (online of cpu2)", false, true},

@@ -76,8 +76,9 @@ type record struct {
 	why       string    // of next
 	healed    time.Time // last
 	refusals  int       // writes in a row that did not work
-	contested bool
-	breached  bool // a guard undid it
+	contested time.Time // since; zero: it is not
+	count     int       // of rewrites when it became contested
+	breached  bool      // a guard undid it
 	last      Verdict
 	pending   bool      // the rewrite was counted, and is not healed yet
 	tried     uint64    // generation in which a connection's switch was tried, 0 for none
@@ -133,8 +134,11 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 	}
 	// A setting that was written before and is not as it was left was rewritten, also when
 	// it belongs to another incarnation now.
+	if !r.contested.IsZero() && now.Sub(r.contested) > quietTime {
+		*r = record{wrote: r.wrote, writer: r.writer, seen: now} // another chance
+	}
 	again := c.Drift || c.Action != param.Restore && r.wrote == c.New
-	if again && !r.pending {
+	if again && !r.pending && r.contested.IsZero() {
 		out.fresh, r.pending = true, true
 		out.cause = find(c)
 		r.writer = out.cause.writer
@@ -147,17 +151,19 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 			j.postpone(r, r.healed, min(firstBackoff<<min(n-2, 20), lastBackoff), fmt.Sprintf("rewritten %d times within %v", n, j.window))
 		}
 	}
-	out.rewrites = len(r.rewrites) + len(r.resets)
+	out.rewrites = j.count(r)
 	if out.cause.writer == "" {
 		out.cause.writer = r.writer
 	}
 	switch {
 	case r.breached:
 		out.verdict, out.reason = Rejected, "a guard was breached with it: it is tried again when the spec changes, or by rdmatune apply"
-	case r.contested || len(r.rewrites) >= j.after || len(r.resets) >= kernelFactor*j.after:
-		r.contested = true
-		out.verdict = Contested
-		out.reason = fmt.Sprintf("rewritten %d times within %v, last by %s", out.rewrites, j.window, r.writer)
+	case r.contested.IsZero() && (len(r.rewrites) >= j.after || len(r.resets) >= kernelFactor*j.after):
+		r.contested, r.count = now, out.rewrites
+		fallthrough
+	case !r.contested.IsZero():
+		out.verdict, out.rewrites = Contested, r.count
+		out.reason = fmt.Sprintf("rewritten %d times within %v, last by %s", r.count, j.window, r.writer)
 	case now.Before(r.next):
 		out.verdict, out.reason, out.until = Wait, r.why, r.next
 	}
@@ -224,7 +230,17 @@ func (j *judge) note(now time.Time, c plan.Change, p *plan.Plan, o outcome) {
 	}
 }
 
-// prune forgets what lies before the window, and contested settings after a quiet time.
+// due is when the first of the changes that did not work may be tried again, zero for none.
+func (j *judge) due(now time.Time, cs []plan.Change) (at time.Time) {
+	for _, c := range cs {
+		if r := j.records[subjectOf(c)]; r != nil && r.next.After(now) && (at.IsZero() || r.next.Before(at)) {
+			at = r.next
+		}
+	}
+	return at
+}
+
+// prune forgets what lies before the window, and settings that have been right for long.
 func (j *judge) prune(now time.Time) {
 	for s, r := range j.records {
 		for _, list := range []*[]time.Time{&r.rewrites, &r.resets} {

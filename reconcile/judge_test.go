@@ -46,6 +46,9 @@ func TestJudge(t *testing.T) {
 			step{10 * second, "app", Contested, done}, step{minute, "app", Contested, done}, step{30 * minute, "app", Contested, done})},
 		{"after a quiet hour a contested setting is tried again", append(repeat(4, step{10 * second, "app", Heal, done}),
 			step{10 * second, "app", Contested, done}, step{61 * minute, "app", Heal, done})},
+		{"also where it is looked at all the time", append(repeat(4, step{10 * second, "app", Heal, done}), append(
+			append([]step{{10 * second, "app", Contested, done}}, repeat(3, step{20 * minute, "app", Contested, done})...),
+			step{20 * minute, "app", Heal, done}, step{minute, "app", Heal, done})...)},
 		{"rewrites further apart than the window are healed for ever", repeat(20, step{11 * minute, "app", Heal, done})},
 		{"the kernel may reset four times as often", append(append(repeat(19, step{25 * second, "kernel", Heal, done}),
 			step{25 * second, "kernel", Contested, done}), step{25 * second, "kernel", Contested, done})},
@@ -93,6 +96,25 @@ func TestJudge(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestJudgeDue: what did not work is due when its patience ends.
+func TestJudgeDue(t *testing.T) {
+	j := newJudge(5, time.Minute, nil)
+	now := time.Unix(1_000_000, 0)
+	p := &plan.Plan{Changes: []plan.Change{vector(false, "a")}}
+	j.rule(now, p, &state.Document{}, func(plan.Change) cause { return cause{} })
+	if at := j.due(now, p.Changes); !at.IsZero() {
+		t.Errorf("due at %v before anything failed", at)
+	}
+	j.note(now, p.Changes[0], p, refused)
+	if at := j.due(now, p.Changes); !at.Equal(now.Add(firstRetry)) {
+		t.Errorf("after a refusal at %v due at %v", now, at)
+	}
+	j.note(now, p.Changes[0], p, done)
+	if at := j.due(now.Add(firstRetry), p.Changes); !at.IsZero() {
+		t.Errorf("due at %v after it worked", at)
 	}
 }
 

@@ -36,6 +36,9 @@ type Config struct {
 	Owner state.Owner
 	// Load reads the spec; what it says is wrong keeps the last good one.
 	Load func() (*spec.Spec, hcl.Diagnostics)
+	// Attended: somebody sees it start, and can mend a spec that is invalid. Else a daemon
+	// that has something to keep waits for it to become valid.
+	Attended bool
 	// Replace takes the node over from another spec.
 	Replace bool
 	// DryRun looks, judges and tells, and changes nothing.
@@ -60,6 +63,9 @@ type Config struct {
 	Rivals func() []string
 	// Matches reports whether one of the processes may be a workload's; nil takes any.
 	Matches func(sp *spec.Resolved, pids []int) bool
+	// Sound says why the daemon must not go on, such as a lock that it has lost; nil is never.
+	// It is asked with every sweep.
+	Sound func() error
 	// OnPass hears of every pass, OnAlive many times a minute while the loop is sound, from
 	// several goroutines.
 	OnPass  func(Pass)
@@ -108,7 +114,8 @@ type Loop struct {
 	doc      *state.Document
 	swept    int
 
-	due      time.Time // of the next pass; zero for none
+	due      time.Time // of the next pass because of what was heard; zero for none
+	later    time.Time // of the next pass because of what was to wait; zero for none
 	why      Trigger
 	events   int  // since the last pass
 	must     bool // the pass is for more than new processes
@@ -174,8 +181,8 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 		l.alive()
 		var due <-chan time.Time
 		var timer *time.Timer
-		if !l.due.IsZero() {
-			timer = time.NewTimer(time.Until(l.due))
+		if next := l.next(); !next.IsZero() {
+			timer = time.NewTimer(time.Until(next))
 			due = timer.C
 		}
 		select {
@@ -194,11 +201,16 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 			l.facts = nil
 			l.schedule(OnSignal, 0)
 		case <-sweep.C:
+			if l.c.Sound != nil {
+				if err := l.c.Sound(); err != nil {
+					return err
+				}
+			}
 			l.sweep(ctx)
 		case <-due:
 			l.pass(ctx)
 		case <-alive.C:
-			if l.grown && l.due.IsZero() {
+			if l.grown && l.next().IsZero() {
 				// Between passes a daemon should need little, also after a large one.
 				debug.FreeOSMemory()
 				l.grown = false
@@ -223,14 +235,14 @@ func (l *Loop) begin(ctx context.Context) error {
 		return err
 	}
 	l.doc = doc
-	sp, diags := l.c.Load()
+	sp, diags := l.load()
 	switch {
 	case !diags.HasErrors():
 		if err := apply.CheckRoot(doc, sp.Root, l.c.Replace); err != nil {
 			return err
 		}
 		l.adopt(sp)
-	case l.managed() == 0:
+	case l.managed() == 0 || l.c.Attended:
 		return fmt.Errorf("%s", firstError(diags))
 	default:
 		l.invalid(diags)
@@ -258,16 +270,41 @@ func (l *Loop) managed() int {
 
 // schedule asks for a pass after a while; the earliest counts.
 func (l *Loop) schedule(why Trigger, in time.Duration) {
-	l.must = l.must || why != OnEvent
 	at := time.Now().Add(in)
 	if gap := min(max(2*l.lastTook, minGap), maxGap); at.Before(l.lastEnd.Add(gap)) {
 		at = l.lastEnd.Add(gap)
 	}
+	if why == OnTimer { // it waits for its time, also when a pass for new processes comes before
+		if l.later.IsZero() || at.Before(l.later) {
+			l.later = at
+		}
+		return
+	}
+	l.must = l.must || why != OnEvent
 	if l.due.IsZero() || at.Before(l.due) {
 		l.due = at
 	}
 	if triggerRank[why] > triggerRank[l.why] {
 		l.why = why
+	}
+}
+
+// next is when the next pass is due, zero for never.
+func (l *Loop) next() time.Time {
+	if l.due.IsZero() || !l.later.IsZero() && l.later.Before(l.due) {
+		return l.later
+	}
+	return l.due
+}
+
+// ripen makes what was to wait a reason for a pass when its time has come.
+func (l *Loop) ripen(now time.Time) {
+	if l.later.IsZero() || now.Before(l.later) {
+		return
+	}
+	l.later, l.must = time.Time{}, true
+	if l.why == "" {
+		l.why = OnTimer
 	}
 }
 

@@ -50,6 +50,8 @@ func TestRelevant(t *testing.T) {
 		{"a signal, then a start", false, []func(*Loop){due(OnSignal), started}, true, OnSignal},
 		{"a start, then what was to wait", false, []func(*Loop){started, due(OnTimer)}, true, OnEvent},
 		{"what was to wait, then a start", false, []func(*Loop){due(OnTimer), started}, true, OnEvent},
+		{"what is to wait, and a start before its time", false, []func(*Loop){func(l *Loop) { l.schedule(OnTimer, time.Hour) }, started}, false, OnEvent},
+		{"what was to wait", false, []func(*Loop){due(OnTimer)}, true, OnTimer},
 		{"a start, then a sweep", false, []func(*Loop){started, due(OnSweep)}, true, OnSweep},
 		{"a start and a write", false, []func(*Loop){started, heard(watch.Writes, "write")}, true, OnEvent},
 		{"the spec and a start", false, []func(*Loop){heard(watch.Spec, "change"), started}, true, OnSpec},
@@ -66,10 +68,11 @@ func TestRelevant(t *testing.T) {
 			for _, s := range test.steps {
 				s(l)
 			}
+			l.ripen(time.Now().Add(time.Minute))
 			if got := l.relevant(); got != test.want || l.why != test.why {
 				t.Errorf("relevant %v because of %q, want %v, %q", got, l.why, test.want, test.why)
 			}
-			if l.due.IsZero() {
+			if l.why != OnTimer && l.next().IsZero() {
 				t.Error("nothing is due")
 			}
 		})

@@ -33,6 +33,7 @@ func (l *Loop) pass(ctx context.Context) {
 			more = false
 		}
 	}
+	l.ripen(time.Now())
 	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
 	needed := l.relevant()
 	reread := l.reread
@@ -45,7 +46,7 @@ func (l *Loop) pass(ctx context.Context) {
 		l.lastEnd = time.Now()
 		return
 	}
-	l.grown = true
+	l.grown, l.later = true, time.Time{}
 	problems, again, err := l.once(ctx, &p)
 	p.Took = time.Since(p.Began)
 	l.lastEnd, l.lastTook = time.Now(), p.Took
@@ -67,6 +68,7 @@ func (l *Loop) pass(ctx context.Context) {
 			l.schedule(OnTimer, time.Until(again))
 		}
 	}
+	l.tellHealth(problems)
 	l.update(func(s *Status) {
 		s.Problems = problems
 		s.Passes++
@@ -174,9 +176,8 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		problems = append(problems, fmt.Sprintf("%s %s is not healed: %s", h.Address, h.Setting, h.Reason))
 	}
 	for _, h := range waiting {
-		if !h.Until.IsZero() && (again.IsZero() || h.Until.Before(again)) {
-			again = h.Until
-		}
+		problems = append(problems, fmt.Sprintf("%s %s is not healed yet: %s", h.Address, h.Setting, h.Reason))
+		again = earlier(again, h.Until)
 	}
 	chosen := map[subject]bool{}
 	drift := true
@@ -191,20 +192,31 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		todo.Guards = nil // what is put back was measured when it was applied
 	}
 	if l.c.DryRun {
-		for _, r := range rulings {
+		for i, r := range rulings {
 			problems = append(problems, describe(r)+" (dry run)")
+			if r.news {
+				l.log.Log(ctx, told(i, slog.LevelInfo), "would change", "address", plan.Address(r.Workload, r.Target), "setting", settingName(r.ID, r.Index),
+					"from", param.Format(r.ID, r.Old), "to", param.Format(r.ID, r.New), "ruling", r.verdict)
+			}
 		}
 	} else if problems, err = l.carryOut(ctx, p, todo, g, rulings, problems); err != nil {
 		return problems, again, err
 	}
 	if p.Changed > 0 {
-		if next := time.Now().Add(followUp); again.IsZero() || next.Before(again) {
-			again = next
-		}
+		again = earlier(again, time.Now().Add(followUp))
 	}
+	again = earlier(again, l.judge.due(time.Now(), todo.Changes)) // what did not work
 	l.watch()
 	l.summarise(contested, waiting)
 	return problems, again, nil
+}
+
+// earlier is the earlier of two times; zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // carryOut makes the changes of todo and notes what became of each.

@@ -23,9 +23,20 @@ func (l *Loop) adopt(sp *spec.Spec) {
 	})
 }
 
+// load reads the spec's files. One without any workload, such as a file that is being
+// written or was cut off by a full disk, is not taken as the wish to restore everything.
+func (l *Loop) load() (*spec.Spec, hcl.Diagnostics) {
+	sp, diags := l.c.Load()
+	if !diags.HasErrors() && sp.Empty() {
+		diags = diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "The spec has no workload",
+			Detail: "A daemon keeps nothing by it. To have the originals back, stop the daemon and run rdmatune destroy."})
+	}
+	return sp, diags
+}
+
 // reload reads the spec's files again and reports whether there is another spec now.
 func (l *Loop) reload(context.Context) bool {
-	sp, diags := l.c.Load()
+	sp, diags := l.load()
 	if diags.HasErrors() {
 		l.invalid(diags)
 		return false

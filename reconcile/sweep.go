@@ -129,7 +129,7 @@ func (l *Loop) watch() {
 		for i, files := range f.Files(ts) {
 			l.files[ts[i]] = files
 			for id, path := range files {
-				if r := l.judge.records[subject{kind, ts[i].Name, id, ""}]; r != nil && r.contested {
+				if r := l.judge.records[subject{kind, ts[i].Name, id, ""}]; r != nil && !r.contested.IsZero() {
 					continue // its writer would only be heard in vain
 				}
 				paths = append(paths, path)

@@ -49,6 +49,19 @@ func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
 	return contested, waiting
 }
 
+// tellHealth logs when the node ceases to be as wanted, and when it is so again.
+func (l *Loop) tellHealth(problems []string) {
+	l.mu.Lock()
+	was, first := len(l.status.Problems) == 0, l.status.Passes == 0
+	l.mu.Unlock()
+	switch is := len(problems) == 0; {
+	case is && (!was || first):
+		l.log.Info("healthy")
+	case !is && was:
+		l.log.Warn("not healthy", "problems", len(problems), "first", problems[0])
+	}
+}
+
 // maxTold is how many lines of a kind a pass logs; the others are for debugging.
 const maxTold = 20
 

@@ -41,6 +41,9 @@ type Spec struct {
 	reconcile *workload // the reconcile block, nil without one
 }
 
+// Empty reports whether the spec has no workload, and so asks for nothing.
+func (s *Spec) Empty() bool { return len(s.workloads) == 0 }
+
 // A workload is one workload block, before for_each.
 type workload struct {
 	name    string

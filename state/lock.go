@@ -85,8 +85,19 @@ const (
 
 // Daemon returns a *DaemonError when a daemon keeps the node, and nil when none does.
 func Daemon(runDir string) error {
+	for try := 1; ; try++ {
+		err := daemon(runDir)
+		d, running := errors.AsType[*DaemonError](err)
+		if !running || d.Owner.PID != 0 || try == daemonTries {
+			return err
+		}
+		time.Sleep(daemonPause) // it has the lock, and is about to write who it is
+	}
+}
+
+func daemon(runDir string) error {
 	path := filepath.Join(runDir, daemonName)
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -144,6 +155,23 @@ func acquire(runDir, name string, o Owner) (*Lock, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), l.Release())
 	}
 	return l, nil
+}
+
+// Held returns an error when the lock's file is no longer the one in the run directory, so
+// that another can hold a lock of the same name.
+func (l *Lock) Held() error {
+	mine, err := l.f.Stat()
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	there, err := os.Lstat(l.f.Name())
+	if err == nil && !os.SameFile(mine, there) {
+		err = errors.New("it is another file now")
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s is lost: %w", l.f.Name(), err)
+	}
+	return nil
 }
 
 // Release gives the lock back. The file stays: removing it would let two processes

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdmatune/rdmatune/param"
 )
@@ -305,10 +306,38 @@ func TestDaemonLock(t *testing.T) {
 	} else if err := node.Release(); err != nil {
 		t.Error(err)
 	}
-	if err := l.Release(); err != nil {
+	if err := l.Held(); err != nil {
+		t.Errorf("held: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, daemonName)); err != nil {
 		t.Fatal(err)
+	}
+	if err := l.Held(); err == nil {
+		t.Error("held although its file is gone")
+	}
+	other, err := AcquireDaemon(dir, Owner{PID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Held(); err == nil {
+		t.Error("held although another has it")
+	}
+	for _, l := range []*Lock{l, other} {
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := Daemon(dir); err != nil {
 		t.Errorf("after the daemon: %v", err)
+	}
+	// What is no file is no lock, and nothing waits for it.
+	if err := os.Remove(filepath.Join(dir, daemonName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, daemonName), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Daemon(dir); err != nil {
+		t.Errorf("a FIFO: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/rdmatune/rdmatune/apply"
 	"github.com/rdmatune/rdmatune/drivers/dmalatency"
@@ -107,7 +108,12 @@ func (r *reconcileFlags) check() (*slog.Logger, error) {
 			return nil, fmt.Errorf("--listen: %q is not a loopback address with a port, as in 127.0.0.1:9464: what it answers is for this machine", r.listen)
 		}
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration { // with its unit in JSON, too
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}
 	switch r.logFormat {
 	case "text":
 		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
@@ -146,11 +152,13 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 		return err
 	}
 	owner := state.Owner{PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second), Spec: first.Root}
+	var sound func() error
 	if !r.dryRun {
 		lock, err := state.AcquireDaemon(runDir, owner)
 		if err != nil {
 			return err
 		}
+		sound = lock.Held
 		defer func() { err = errors.Join(err, lock.Release()) }()
 	}
 	if s.node.Kind() == node.Local && !r.dryRun {
@@ -170,7 +178,8 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 	defer w.Close()
 
 	c := o.reconcileConfig(s, r, log)
-	c.Owner, c.Load, c.Watcher = owner, load, w
+	c.Owner, c.Load, c.Watcher, c.Sound = owner, load, w, sound
+	c.Attended = term.IsTerminal(int(os.Stderr.Fd()))
 	var server *serve.Server
 	c.OnPass = func(p reconcile.Pass) { server.Observe(p) }
 	c.OnAlive = func() { notify(log, daemon.SdNotifyWatchdog) }
@@ -200,7 +209,9 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 		return r.onStop == "restore" || r.onStop == "" && fromSpec
 	}, func() { notify(log, daemon.SdNotifyReady) })
 	if err != nil && diags.HasErrors() && errors.Is(err, reconcile.ErrNotBegun) {
-		if err := o.writeDiagnostics(os.Stderr, last.Files, diags); err != nil {
+		if r.logFormat == "json" {
+			log.Error("spec invalid", "error", err)
+		} else if err := o.writeDiagnostics(os.Stderr, last.Files, diags); err != nil {
 			return err
 		}
 		return exitCode(exitError)
