@@ -59,19 +59,25 @@ func (s *soak) compare(ctx context.Context) {
 }
 
 // keptFiles holds the settings' files that the daemon keeps open against the state: each
-// once, and none that is not managed.
+// once, and none of a target of which nothing is managed.
 func (s *soak) keptFiles(kept []string) error {
 	doc, err := state.Load(s.w.stateDir)
 	if err != nil {
 		return err
 	}
-	managed := map[string]bool{}
+	groups := map[string]bool{}
 	for _, e := range doc.Entries {
 		x, _, err := s.w.entry(e)
 		if err != nil {
 			return err
 		}
-		managed[s.w.k.file(x)] = true
+		groups[x.group()] = true
+	}
+	managed := map[string]bool{}
+	for _, x := range s.w.settings() {
+		if groups[x.group()] {
+			managed[s.w.k.file(x)] = true
+		}
 	}
 	slices.Sort(kept)
 	for i, f := range kept {

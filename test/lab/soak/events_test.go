@@ -46,12 +46,12 @@ func up(s *soak) bool { return s.w.d != nil && s.w.d.seen && !s.w.stopped }
 func (s *soak) calm() bool { return s.w.adversary == nil }
 
 var kinds = []kind{
-	{name: "irq", weight: 30, can: always, do: writes("irq")},
-	{name: "frequency", weight: 20, can: always, do: writes("max", "min")},
-	{name: "governor", weight: 8, can: always, do: writes("governor")},
-	{name: "idle", weight: 12, can: always, do: writes("idle")},
-	{name: "usecs", weight: 10, can: always, do: writes("usecs")},
-	{name: "taskset", weight: 16, can: always, do: writes("pid")},
+	{name: "irq", weight: 30, can: canWrite("irq"), do: writes("irq")},
+	{name: "frequency", weight: 20, can: canWrite("max", "min"), do: writes("max", "min")},
+	{name: "governor", weight: 8, can: canWrite("governor"), do: writes("governor")},
+	{name: "idle", weight: 12, can: canWrite("idle"), do: writes("idle")},
+	{name: "usecs", weight: 10, can: canWrite("usecs"), do: writes("usecs")},
+	{name: "taskset", weight: 16, can: canWrite("pid"), do: writes("pid")},
 	{name: "spawn", weight: 14, can: func(s *soak) bool { return len(s.w.processes) < 12 }, do: func(_ context.Context, s *soak) (string, error) {
 		comm := pick(s.r, "trainer", "trainer", "server", "other")
 		pid, err := s.w.spawn(comm)
@@ -108,17 +108,25 @@ var kinds = []kind{
 	{name: "adversary ends", weight: 60, can: func(s *soak) bool { return s.w.adversary != nil && (s.w.d == nil || up(s)) }, do: adversaryEnds},
 }
 
+// targets are the settings of some kinds that may be written now.
+func (s *soak) targets(of []string) []setting {
+	return slices.DeleteFunc(s.w.settings(), func(x setting) bool { return !slices.Contains(of, x.kind()) || !s.writable(x) })
+}
+
+func canWrite(of ...string) func(*soak) bool {
+	return func(s *soak) bool { return len(s.targets(of)) > 0 }
+}
+
 // writes returns an event that lets another program change a setting of these kinds.
 func writes(of ...string) func(context.Context, *soak) (string, error) {
 	return func(ctx context.Context, s *soak) (string, error) {
-		var from []setting
-		for _, x := range s.w.settings() {
-			if slices.Contains(of, x.kind()) && s.writable(x) {
-				from = append(from, x)
+		from := s.targets(of)
+		want := s.w.wanted()
+		if s.r.IntN(3) > 0 { // rather one that is to be healed
+			managed := slices.DeleteFunc(slices.Clone(from), func(x setting) bool { _, wants := want[x]; return !wants })
+			if len(managed) > 0 {
+				from = managed
 			}
-		}
-		if len(from) == 0 {
-			return "nothing to write", nil
 		}
 		x := pick(s.r, from...)
 		var values []string

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/rdmatune/rdmatune/spec"
 )
 
 func kill9(_ context.Context, s *soak) (string, error) {
@@ -88,7 +90,16 @@ func newSpec(_ context.Context, s *soak) (string, error) {
 func (s *soak) edit(v variant, atomic bool) (string, error) {
 	s.w.dropped()
 	s.w.spec, s.w.invalid, s.w.noSpec, s.w.unsettled = v, false, false, true
-	return fmt.Sprintf("atomic %v: trainer %+v, server %+v, restore %v", atomic, v.trainer, v.server, v.restore), s.writeSpec(v.text(), atomic)
+	said := fmt.Sprintf("atomic %v: trainer %+v, server %+v, restore %v", atomic, v.trainer, v.server, v.restore)
+	if err := s.writeSpec(v.text(), atomic); err != nil {
+		return said, err
+	}
+	loaded, diags := spec.Load(s.w.specPath, spec.Options{})
+	if diags.HasErrors() {
+		return said, diags
+	}
+	s.w.digest = loaded.Digest
+	return said, nil
 }
 
 func (s *soak) writeSpec(text string, atomic bool) error {

@@ -43,6 +43,9 @@ func (w *world) holds(ctx context.Context) error {
 	if st.PID != w.d.pid() {
 		return notYet("pid %d answers instead of %d", st.PID, w.d.pid())
 	}
+	if !w.invalid && st.Spec.Digest != w.digest {
+		return notYet("the daemon keeps the spec %s, which is now %s", st.Spec.Digest, w.digest)
+	}
 	must, may := w.problems()
 	if err := match(st.Problems, must, may); err != nil {
 		return err

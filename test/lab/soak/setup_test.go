@@ -57,7 +57,8 @@ func (s *soak) setUp(ctx context.Context) {
 	for _, comm := range []string{"trainer", "server", "other"} {
 		check(os.WriteFile(filepath.Join(dir, comm), program, 0o700))
 	}
-	check(s.writeSpec(w.spec.text(), true))
+	_, err = s.edit(w.spec, true)
+	check(err)
 	w.k, err = newKernel()
 	check(err)
 	// What a driver that is bound anew leaves depends on which CPUs there are.

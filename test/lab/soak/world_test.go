@@ -50,6 +50,7 @@ type world struct {
 
 	spec      variant // the last valid one that was written
 	invalid   bool    // the file is not valid now
+	digest    string  // of it
 	unsettled bool    // a valid spec was written, and it was not seen that it is in force
 	noSpec    bool    // the daemon was started while the file was invalid
 
@@ -262,7 +263,7 @@ func (w *world) hit(s setting) { w.hits[s.group()] = append(w.hits[s.group()], t
 
 func (w *world) recent(s setting) int {
 	g := s.group()
-	w.hits[g] = slices.DeleteFunc(w.hits[g], func(t time.Time) bool { return time.Since(t) > 2*contestedWindow*time.Second })
+	w.hits[g] = slices.DeleteFunc(w.hits[g], func(t time.Time) bool { return time.Since(t) > (contestedWindow+5)*time.Second })
 	return len(w.hits[g])
 }
 
