@@ -21,7 +21,7 @@ type Source struct {
 	Node    *node.Node
 	Drivers drivers.Set
 	BootID  string
-	// Partial goes on without the workloads that do not fit the node: they are frozen.
+	// Partial goes on without the parts of the spec that do not fit the node: they are frozen.
 	Partial bool
 	// Known are facts that are still good, so that they need not be found again; nil for none.
 	Known *node.Facts

@@ -9,6 +9,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
 )
@@ -70,6 +71,16 @@ workload "gone" {
     cpus = "1"
   }
 }
+workload "half" {
+  device = "mlx5_1"
+  frequency_lock {
+    frequency = "2600MHz"
+    cpus      = "3"
+  }
+  irq_affinity {
+    cpus = "99"
+  }
+}
 `)
 	g, err := src.Gather(t.Context(), sp, false)
 	if err != nil || !g.Diags.HasErrors() || len(g.Input.Observed) > 0 {
@@ -77,11 +88,16 @@ workload "gone" {
 	}
 	src.Partial = true
 	g, err = src.Gather(t.Context(), sp, false)
-	if err != nil || !g.Diags.HasErrors() || !g.Input.Frozen["gone"] || len(g.Input.Frozen) != 1 {
+	if err != nil || !g.Diags.HasErrors() || !g.Input.Frozen[spec.Part{Workload: "gone"}] || !g.Input.Frozen[spec.Part{Workload: "half", Kind: param.IRQ}] || len(g.Input.Frozen) != 2 {
 		t.Fatalf("partial: %v, %v, frozen %v", err, g.Diags, g.Input.Frozen)
 	}
-	if p := plan.Make(g.Input); p.Errored() || p.Summary().Change == 0 {
-		t.Errorf("the plan of the rest: %v, %+v", p.Diags, p.Summary())
+	p := plan.Make(g.Input)
+	wanted := map[string]bool{}
+	for _, c := range p.Changes {
+		wanted[c.Workload+"."+string(c.Target.Kind)] = true
+	}
+	if p.Errored() || !wanted["there.irq_affinity"] || !wanted["half.frequency_lock"] || len(wanted) != 2 {
+		t.Errorf("the plan of the rest: %v, %v", p.Diags, wanted)
 	}
 	// Facts that are known are not found again.
 	src.Known = &node.Facts{}

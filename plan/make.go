@@ -82,10 +82,14 @@ func (m *maker) note(list *[]Note, workload string, k param.Kind, target, format
 	*list = append(*list, Note{addr, fmt.Sprintf(format, args...)})
 }
 
-// broken says what is wrong with workloads.
-func (m *maker) broken(d *hcl.Diagnostic, workloads ...string) {
+// broken says what is wrong with a kind of workloads.
+func (m *maker) broken(d *hcl.Diagnostic, kind param.Kind, workloads ...string) {
 	m.plan.Diags = m.plan.Diags.Append(d)
-	m.plan.Broken = slices.Compact(slices.Sorted(slices.Values(append(m.plan.Broken, workloads...))))
+	for _, w := range workloads {
+		if p := (spec.Part{Workload: w, Kind: kind}); !slices.Contains(m.plan.Broken, p) {
+			m.plan.Broken = append(m.plan.Broken, p)
+		}
+	}
 }
 
 func (m *maker) workload(w spec.Workload) {
@@ -106,7 +110,7 @@ func (m *maker) workload(w spec.Workload) {
 		}
 		if o.Err != nil {
 			m.broken(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read " + string(want.Kind),
-				Detail: o.Err.Error(), Subject: want.Range.Ptr()}, w.Address)
+				Detail: o.Err.Error(), Subject: want.Range.Ptr()}, want.Kind, w.Address)
 		}
 		switch want.Kind {
 		case param.Pinning:
@@ -180,7 +184,7 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 		row, _ := param.Lookup(want.ID)
 		m.broken(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read a managed setting",
 			Detail:  fmt.Sprintf("%s of %s: %s.", row.Attr, Address(w.Address, t), cmp.Or(have.Value.Reason(), "(not observable)")),
-			Subject: want.Range.Ptr()}, w.Address)
+			Subject: want.Range.Ptr()}, t.Kind, w.Address)
 		return
 	case have.Value == want.Value:
 		switch {
@@ -266,7 +270,7 @@ func (m *maker) conflict(w spec.Workload, t param.Target, want spec.Setting, fir
 	} {
 		d.Severity, d.Summary = hcl.DiagError, "Conflicting workloads"
 		if !slices.ContainsFunc(m.plan.Diags, func(o *hcl.Diagnostic) bool { return o.Summary == d.Summary && *o.Subject == *d.Subject }) {
-			m.broken(d, w.Address, first.workloads[0])
+			m.broken(d, t.Kind, w.Address, first.workloads[0])
 		}
 	}
 }

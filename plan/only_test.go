@@ -59,7 +59,7 @@ func TestFrozen(t *testing.T) {
 	for _, name := range []string{"x/0", "x/1", "x/2"} {
 		in.Remembered = append(in.Remembered, irqFound(name, "1"))
 	}
-	in.Frozen = map[string]bool{"a": true}
+	in.Frozen = map[spec.Part]bool{{Workload: "a"}: true}
 	p := Make(in)
 	if len(p.Changes) != 1 || p.Changes[0].Target.Name != "x/2" || len(p.Base.Entries) != 3 {
 		t.Errorf("changes %v, %d entries; want x/2 restored and all three remembered", p.Changes, len(p.Base.Entries))
@@ -75,10 +75,11 @@ func TestBroken(t *testing.T) {
 	in := input(nil, workload("a", irqWant("1", "x/0")), workload("b", irqWant("1", "x/1")), workload("c", irqWant("2", "x/1"))).
 		found("a", param.IRQ, unreadable).found("b", param.IRQ, irqFound("x/1", "0-3")).found("c", param.IRQ, irqFound("x/1", "0-3"))
 	p := Make(in)
-	if diff := cmp.Diff([]string{"a", "b", "c"}, p.Broken); diff != "" {
+	part := func(w string) spec.Part { return spec.Part{Workload: w, Kind: param.IRQ} }
+	if diff := cmp.Diff([]spec.Part{part("a"), part("c"), part("b")}, p.Broken); diff != "" {
 		t.Fatalf("broken (-want +got):\n%s\n%v", diff, p.Diags)
 	}
-	rest := Make(in.Without([]string{"a", "c"}))
+	rest := Make(in.Without([]spec.Part{part("a"), part("c")}))
 	if rest.Errored() || len(rest.Changes) != 1 || rest.Changes[0].Workload != "b" {
 		t.Errorf("without a and c: %v, %v", rest.Diags, rest.Changes)
 	}

@@ -32,30 +32,46 @@ type Input struct {
 	Force bool
 	// Destroy says that there is no spec: everything is restored.
 	Destroy bool
-	// Frozen are workloads of which nothing is known now: what the state remembers of them
-	// is neither changed nor restored.
-	Frozen map[string]bool
+	// Frozen are parts of the spec of which nothing is known now: what the state remembers of
+	// them is neither changed nor restored.
+	Frozen map[spec.Part]bool
 	// Notes are said in the plan, such as what earlier measurements showed.
 	Notes []Note
 	// Live is what was seen of the processes of workloads with a hint.
 	Live []Live
 }
 
-// Without returns in without some workloads of its spec: they are frozen.
-func (in Input) Without(workloads []string) Input {
+// Without returns in without some parts of its spec: they are frozen.
+func (in Input) Without(parts []spec.Part) Input {
 	in.Frozen = maps.Clone(in.Frozen)
 	if in.Frozen == nil {
-		in.Frozen = map[string]bool{}
+		in.Frozen = map[spec.Part]bool{}
 	}
-	for _, w := range workloads {
-		in.Frozen[w] = true
+	for _, p := range parts {
+		in.Frozen[p] = true
 	}
-	if in.Spec != nil {
-		rest := *in.Spec
-		rest.Workloads = slices.DeleteFunc(slices.Clone(rest.Workloads), func(w spec.Workload) bool { return in.Frozen[w.Address] })
-		in.Spec = &rest
+	if in.Spec == nil {
+		return in
 	}
+	rest := *in.Spec
+	rest.Workloads = nil
+	for _, w := range in.Spec.Workloads {
+		if in.Frozen[spec.Part{Workload: w.Address}] {
+			continue
+		}
+		w.Wants = slices.DeleteFunc(slices.Clone(w.Wants), func(want spec.Want) bool { return in.Frozen[spec.Part{Workload: w.Address, Kind: want.Kind}] })
+		rest.Workloads = append(rest.Workloads, w)
+	}
+	in.Spec = &rest
 	return in
+}
+
+// frozen reports whether one of the workloads that want a setting of a kind cannot be
+// judged now.
+func (in Input) frozen(workloads []string, kind param.Kind) bool {
+	return slices.ContainsFunc(workloads, func(w string) bool {
+		return in.Frozen[spec.Part{Workload: w}] || in.Frozen[spec.Part{Workload: w, Kind: kind}]
+	})
 }
 
 // A Plan is what is to be done, in order.
@@ -70,8 +86,8 @@ type Plan struct {
 	Notes []Note
 	Diags hcl.Diagnostics
 
-	// Broken are the workloads that the errors among Diags are about, sorted.
-	Broken []string
+	// Broken is what the errors among Diags are about.
+	Broken []spec.Part
 
 	// Policies tells how each workload wants failures handled.
 	Policies map[string]Policy

@@ -30,7 +30,7 @@ func (m *maker) restore() {
 		if _, wanted := m.claimed[key]; wanted {
 			continue
 		}
-		if slices.ContainsFunc(e.Workloads, func(w string) bool { return m.in.Frozen[w] }) {
+		if m.in.frozen(e.Workloads, e.Target.Kind) {
 			continue
 		}
 		workload := ""

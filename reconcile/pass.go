@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -149,16 +148,21 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	l.remember(in)
 	l.resolved, l.doc, l.facts = in.Spec, g.Doc, g.Facts
 	if len(in.Frozen) > 0 {
-		names := strings.Join(slices.Sorted(maps.Keys(in.Frozen)), ", ")
+		var parts []string
+		for part := range in.Frozen {
+			parts = append(parts, part.String())
+		}
+		slices.Sort(parts)
+		names := strings.Join(parts, ", ")
 		problems = append(problems, fmt.Sprintf("left as they are: %s: %s", names, why))
 		again = time.Now().Add(frozenFor)
 		l.facts = nil // they may fit next time
 		if l.frozen != names {
-			l.log.Warn("left as they are, since they cannot be judged now", "workloads", names, "error", why)
+			l.log.Warn("left as they are, since they cannot be judged now", "parts", names, "error", why)
 		}
 		l.frozen = names
 	} else if l.frozen != "" {
-		l.log.Info("judged again", "workloads", l.frozen)
+		l.log.Info("judged again", "parts", l.frozen)
 		l.frozen = ""
 	}
 	for _, n := range full.Unreadable {

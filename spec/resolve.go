@@ -30,12 +30,13 @@ func (s *Spec) Resolve(f *node.Facts) (*Resolved, hcl.Diagnostics) {
 			continue
 		}
 		before := len(r.diags.Errs())
+		r.ofBlocks = 0
 		out.Workloads = append(out.Workloads, r.workload(in))
-		if len(r.diags.Errs()) > before {
-			out.Unfit = append(out.Unfit, in.address())
+		if len(r.diags.Errs())-before > r.ofBlocks {
+			r.unfit = append(r.unfit, Part{Workload: in.address()})
 		}
 	}
-	slices.Sort(out.Unfit)
+	out.Unfit = r.unfit
 	sort.Slice(out.Workloads, func(i, j int) bool { return out.Workloads[i].Address < out.Workloads[j].Address })
 	return out, append(diags, r.diags...)
 }
@@ -46,6 +47,8 @@ type resolver struct {
 	claims    map[claimKey]claim
 	conflicts map[[2]hcl.Range]bool // places of which a conflict was reported
 	in        *instance
+	unfit     []Part
+	ofBlocks  int // errors of the workload that are about one of its blocks
 }
 
 // A claim remembers who first asked for a setting, to show both places of a conflict.
@@ -130,6 +133,7 @@ func (r *resolver) workload(in *instance) Workload {
 		if !r.has(string(b.kind)) {
 			continue
 		}
+		before := len(r.diags.Errs())
 		want := Want{Kind: b.kind, Range: in.workload.body.blocks[string(b.kind)].rng}
 		if (b.kind == param.IRQ || b.kind == param.Coalescing) && dev == nil {
 			r.errorAt(want.Range, "No device", "The workload %q asks for %s but has no device. Name one with device = \"...\".", w.Address, b.kind)
@@ -138,6 +142,10 @@ func (r *resolver) workload(in *instance) Workload {
 		b.make(&want, dev)
 		r.claim(w.Address, want)
 		w.Wants = append(w.Wants, want)
+		if n := len(r.diags.Errs()) - before; n > 0 {
+			r.ofBlocks += n
+			r.unfit = append(r.unfit, Part{w.Address, b.kind})
+		}
 	}
 	w.Guards = r.guards()
 	r.advise(w, dev)

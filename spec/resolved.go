@@ -15,9 +15,23 @@ type Resolved struct {
 	Digest    string
 	Workloads []Workload
 	Reconcile Reconcile
-	// Unfit are the workloads that this node cannot hold, by address, sorted: diagnostics
-	// say why, and what Workloads has of them is not whole.
-	Unfit []string
+	// Unfit is what this node cannot hold: diagnostics say why, and what Workloads has of it
+	// is not whole.
+	Unfit []Part
+}
+
+// A Part is what of a spec something is about: a workload, or one of its blocks.
+type Part struct {
+	Workload string     // its address
+	Kind     param.Kind // the block's; "" for the whole workload
+}
+
+// String is the part's address: train, or train.irq_affinity.
+func (p Part) String() string {
+	if p.Kind == "" {
+		return p.Workload
+	}
+	return p.Workload + "." + string(p.Kind)
 }
 
 // A Workload is one workload after for_each, with everything evaluated.
