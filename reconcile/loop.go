@@ -144,7 +144,7 @@ func New(c Config) *Loop {
 	l.judge = newJudge(l.settings.ContestedAfter, l.settings.Window, l.bounce)
 	l.status = Status{
 		FormatVersion: FormatVersion, Version: c.Version, PID: c.Owner.PID, BootID: c.BootID,
-		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{},
+		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{}, Contested: []Held{}, Waiting: []Held{},
 		Problems: []string{"the first look is under way"},
 	}
 	return l

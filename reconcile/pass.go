@@ -211,7 +211,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	}
 	again = earlier(again, l.judge.due(time.Now(), todo.Changes)) // what did not work
 	l.watch()
-	l.summarise(contested, waiting)
+	l.summarise(contested, waiting, full)
 	return problems, again, nil
 }
 

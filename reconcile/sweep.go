@@ -151,8 +151,11 @@ func (l *Loop) watch() {
 	l.table.offer(l.irqs)
 }
 
+// maxNotes bounds the notes of a status.
+const maxNotes = 50
+
 // summarise puts what is managed into the status.
-func (l *Loop) summarise(contested, waiting []Held) {
+func (l *Loop) summarise(contested, waiting []Held, p *plan.Plan) {
 	workloads := make([]Workload, 0, len(l.resolved.Workloads))
 	for _, w := range l.resolved.Workloads {
 		x := Workload{Address: w.Address, Generation: l.doc.Generations[w.Address].Counter}
@@ -186,7 +189,14 @@ func (l *Loop) summarise(contested, waiting []Held) {
 		rivals := l.c.Rivals()
 		l.update(func(s *Status) { s.Others = rivals })
 	}
+	var notes []string
+	for _, n := range slices.Concat(p.Pending, p.Notes) {
+		if len(notes) < maxNotes {
+			notes = append(notes, n.Address+": "+n.Reason)
+		}
+	}
 	l.update(func(s *Status) {
+		s.Notes = notes
 		s.Workloads, s.Contested, s.Waiting = workloads, contested, waiting
 		s.Spec.Commit = l.doc.GitCommit
 	})

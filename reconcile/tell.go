@@ -12,6 +12,7 @@ import (
 
 // tell turns rulings into what the status and the log say of them.
 func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
+	contested, waiting = []Held{}, []Held{}
 	seen := make(map[subject]bool, len(rulings))
 	for _, r := range rulings {
 		seen[subjectOf(r.Change)] = true

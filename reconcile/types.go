@@ -109,8 +109,9 @@ type Status struct {
 	Problems   []string       `json:"problems,omitempty"`
 	Sources    []watch.Status `json:"sources"`
 	Workloads  []Workload     `json:"workloads"`
-	Contested  []Held         `json:"contested,omitempty"`
-	Waiting    []Held         `json:"waiting,omitempty"`
+	Contested  []Held         `json:"contested"`
+	Waiting    []Held         `json:"waiting"`
+	Notes      []string       `json:"notes,omitempty"`      // what the plan has to say, such as what the node does not have; at most 50
 	Irqbalance string         `json:"irqbalance,omitempty"` // what was agreed with it, or that there is none
 	// IrqbalanceAgreed is false while it may move interrupts that rdmatune places.
 	IrqbalanceAgreed bool     `json:"irqbalance_agreed"`

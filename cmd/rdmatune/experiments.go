@@ -98,7 +98,7 @@ type filterFlags struct{ workload, device, kind, hint, since string }
 func (f *filterFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.workload, "workload", "", "of this workload, by `address` or name of the block")
 	cmd.Flags().StringVar(&f.device, "device", "", "on this RDMA `device`")
-	cmd.Flags().StringVar(&f.kind, "kind", "", "of this `kind`: apply, destroy or bench")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "of this `kind`: apply, destroy, reconcile or bench")
 	cmd.Flags().StringVar(&f.hint, "hint", "", "measured with this `hint`, such as 8KiB or none")
 	cmd.Flags().StringVar(&f.since, "since", "", "not before this `time`: a date, a moment (2026-01-02T15:04:05Z) or an age (36h)")
 }
@@ -107,9 +107,9 @@ func (f *filterFlags) register(cmd *cobra.Command) {
 func (f *filterFlags) filter(now time.Time) (experiment.Filter, error) {
 	out := experiment.Filter{Workload: f.workload, Device: f.device, Kind: experiment.Kind(f.kind)}
 	switch out.Kind {
-	case "", experiment.Apply, experiment.Destroy, experiment.Bench:
+	case "", experiment.Apply, experiment.Destroy, experiment.Reconcile, experiment.Bench:
 	default:
-		return out, fmt.Errorf("--kind %q: it must be apply, destroy or bench", f.kind)
+		return out, fmt.Errorf("--kind %q: it must be apply, destroy, reconcile or bench", f.kind)
 	}
 	if f.hint == "none" {
 		out.NoHint = true

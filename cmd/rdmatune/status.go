@@ -89,6 +89,7 @@ func writeStatus(w io.Writer, s *reconcile.Status, now time.Time) error {
 	p.head(s)
 	p.held("Contested, left to whoever rewrites them", s.Contested)
 	p.held("Waiting", s.Waiting)
+	p.notes(s.Notes)
 	p.drifts(s.Recent)
 	p.workloads(s.Workloads)
 	p.sources(s)
@@ -151,7 +152,7 @@ func (p *statusPage) spec(s reconcile.SpecStatus) {
 	}
 	p.line("spec        %s, digest %s%s, loaded %s ago", s.Root, s.Digest[:min(len(s.Digest), 12)], commit, p.ago(s.Loaded))
 	if s.Invalid != "" {
-		p.line("            the files are invalid now, and this is the last good spec: %s", s.Invalid)
+		p.line("            the files are invalid now, and this is the last good spec")
 	}
 }
 
@@ -172,7 +173,7 @@ func (p *statusPage) held(title string, list []reconcile.Held) {
 	p.line("\n%s:", title)
 	for _, h := range list {
 		history := ""
-		if h.Rewrites > 0 {
+		if h.Rewrites > 0 && !strings.HasPrefix(h.Reason, "rewritten ") {
 			history = fmt.Sprintf(" (rewritten %d times, last by %s)", h.Rewrites, cmp.Or(h.Writer, "somebody"))
 		}
 		until := ""
@@ -180,6 +181,16 @@ func (p *statusPage) held(title string, list []reconcile.Held) {
 			until = ", until " + h.Until.UTC().Format(time.DateTime) + " UTC"
 		}
 		p.line("  %s %s: %s%s%s", h.Address, h.Setting, h.Reason, history, until)
+	}
+}
+
+func (p *statusPage) notes(list []string) {
+	if len(list) == 0 {
+		return
+	}
+	p.line("\nNotes:")
+	for _, n := range list {
+		p.line("  %s", n)
 	}
 }
 
@@ -194,7 +205,7 @@ func (p *statusPage) drifts(list []reconcile.Drift) {
 			end = "healed in " + brief(d.Healed)
 		}
 		writer := cmp.Or(d.Writer, "somebody")
-		if d.Writer != "" && !d.Known {
+		if d.Writer != "" && !d.Known && !strings.HasPrefix(d.Writer, "somebody") {
 			writer += " (likely)"
 		}
 		p.line("  %6s ago  %s %s: %s -> %s by %s: %s", p.ago(d.When), d.Address, d.Setting, d.Wrote, d.Found, writer, end)

@@ -234,6 +234,19 @@ func (p *pending) done() {
 	}
 }
 
+func (p *pending) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n
+}
+
+// Bounds of what a daemon that does not answer costs: connections that are kept for its
+// answers, and how long each is kept, which is many of its rounds.
+const (
+	maxOwed    = 4
+	lastAnswer = 5 * time.Minute
+)
+
 // wait waits until no answer is owed.
 func (p *pending) wait(ctx context.Context) error {
 	p.mu.Lock()
@@ -255,9 +268,15 @@ func (p *pending) wait(ctx context.Context) error {
 func (c *Client) ask(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	if n := c.pending.count(); n >= maxOwed {
+		return "", fmt.Errorf("irqbalance owes %d answers, and is asked nothing more until one comes", n)
+	}
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return "", err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(lastAnswer)); err != nil {
+		return "", errors.Join(err, conn.Close())
 	}
 	if err := c.send(conn, command); err != nil {
 		return "", errors.Join(err, conn.Close())

@@ -304,3 +304,31 @@ func TestStrangersSocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A daemon that never answers costs a few connections, however often it is asked.
+func TestMuteDaemon(t *testing.T) {
+	dir := t.TempDir()
+	d := start(t, dir, "1.9.2")
+	hold := make(chan struct{})
+	d.mu.Lock()
+	d.hold = hold
+	d.mu.Unlock()
+	c := d.find(t, dir)
+	for range 10 * maxOwed {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if _, err := c.Setup(ctx); err == nil {
+			t.Error("an answer from nobody")
+		}
+		cancel()
+	}
+	if n := c.pending.count(); n > maxOwed {
+		t.Errorf("%d answers are waited for", n)
+	}
+	close(hold)
+	if err := c.pending.wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Setup(t.Context()); err != nil {
+		t.Errorf("after it woke up: %v", err)
+	}
+}

@@ -166,7 +166,7 @@ const maxRecord = 1 << 20
 
 // recall returns what of the daemon's bans is ours: nothing of another daemon than this.
 func recall(file, daemon string) ([]int, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
