@@ -83,14 +83,24 @@ func TestPostinst(t *testing.T) {
 		{"upgraded while it runs", "active", []string{"configure", "0.1.0"}, "deb-systemd-invoke restart rdmatune.service"},
 		{"upgraded after it failed", "failed", []string{"configure", "0.1.0"}, "deb-systemd-invoke restart rdmatune.service"},
 		{"upgraded while it is stopped", "inactive", []string{"configure", "0.1.0"}, ""},
+		{"installed again after a removal", "removed", []string{"configure", "0.1.0"}, "deb-systemd-invoke start rdmatune.service"},
 		{"a removal that was refused", "inactive", []string{"abort-remove"}, "deb-systemd-invoke start rdmatune.service"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSandbox(t)
 			s.says["systemctl"] = `[ "$1" != is-active ] || echo ` + c.state
+			if c.state == "removed" {
+				s.says["systemctl"] = `[ "$1" != is-active ] || echo inactive`
+				if _, said, ok := s.run(t, "postrm", "remove"); !ok || said != "" {
+					t.Fatalf("removal: ok %v, said %q", ok, said)
+				}
+			}
 			calls, said, ok := s.run(t, "postinst", c.args...)
 			if !ok || said != "" || !strings.Contains(calls, "deb-systemd-helper enable rdmatune.service\n") {
 				t.Errorf("ok %v, said %q, calls:\n%s", ok, said, calls)
+			}
+			if s.has("run/rdmatune.removed") {
+				t.Error("the mark of a removal is still there")
 			}
 			if started := strings.Contains(calls, "deb-systemd-invoke"); started != (c.want != "") || !strings.Contains(calls, c.want) {
 				t.Errorf("want %q, calls:\n%s", c.want, calls)
@@ -117,6 +127,7 @@ func TestPrerm(t *testing.T) {
 		{"in force", `"boot_id": "BOOT"`, "", 0, true, false, "the tuning stays in force"},
 		{"in force, to be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, true, "restoring"},
 		{"in force, with options that no shell could read", `"boot_id": "BOOT"`, "RDMATUNE_VAR_a=b (c\nRDMATUNE_DESTROY_ON_REMOVE=\"1\"\n", 0, true, true, "restoring"},
+		{"in force, with blanks and another system's line ends", `"boot_id": "BOOT"`, "  RDMATUNE_DESTROY_ON_REMOVE=1\t\r\n", 0, true, true, "restoring"},
 		{"in force, no longer to be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\nRDMATUNE_DESTROY_ON_REMOVE=0\n", 0, true, false, "stays in force"},
 		{"in force, the option as a comment", `"boot_id": "BOOT"`, "#RDMATUNE_DESTROY_ON_REMOVE=1\n", 0, true, false, "stays in force"},
 		{"in force, and cannot be undone", `"boot_id": "BOOT"`, "RDMATUNE_DESTROY_ON_REMOVE=1\n", 4, false, true, "so the package stays"},
