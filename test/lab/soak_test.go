@@ -23,10 +23,16 @@ const soakTime = 2 * time.Minute
 // TestSoak sets thousands of random events against the daemon, and a model of what must
 // hold after each. RDMATUNE_SOAK_SEED repeats a run, as far as a machine repeats itself;
 // RDMATUNE_SOAK_TIME and RDMATUNE_SOAK_EVENTS bound it, and fewer than RDMATUNE_SOAK_LEAST
-// events fail it. RDMATUNE_SOAK_WITHOUT leaves kinds
-// of events out; RDMATUNE_SOAK_OUT keeps what happened, and the daemon's log.
+// events fail it. RDMATUNE_SOAK_WITHOUT leaves kinds of
+// events out; RDMATUNE_SOAK_OUT keeps what happened, and the daemon's log.
+//
+// It runs when RDMATUNE_SOAK is 1: it takes minutes of a machine of its own, and what it
+// draws differs each time.
 func TestSoak(t *testing.T) {
 	needLab(t)
+	if os.Getenv("RDMATUNE_SOAK") != "1" {
+		t.Skip("takes minutes; run it with: RDMATUNE_SOAK=1 RDMATUNE_LAB=1 go test -v -run TestSoak ./test/lab")
+	}
 	out := os.Getenv("RDMATUNE_SOAK_OUT")
 	if out == "" {
 		out = t.TempDir()

@@ -10,12 +10,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // fail says all that is known.
 func (s *soak) fail(ctx context.Context, err error) {
 	s.t.Helper()
+	if d := s.w.d; d != nil && d.alive() {
+		// Where each of its goroutines is, at the end of the log that is kept.
+		defer func() {
+			if err := d.signal(syscall.SIGQUIT); err == nil {
+				_ = d.wait(patience)
+			}
+			s.keep()
+		}()
+	}
 	code, out, cliErr := s.cli(ctx, "status")
 	log, logErr := os.ReadFile(s.w.logPath)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
