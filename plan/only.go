@@ -26,3 +26,15 @@ func (p *Plan) Only(before *state.Document, keep func(Change) bool) *Plan {
 	}
 	return &out
 }
+
+// Independent returns p with changes that stand for themselves: one that is refused undoes
+// no other. It is for putting back what was in force already, where undoing would bring
+// back what somebody else has written.
+func (p *Plan) Independent() *Plan {
+	out := *p
+	out.Policies = make(map[string]Policy, len(p.Policies))
+	for w := range p.Policies {
+		out.Policies[w] = Policy{Continue: true}
+	}
+	return &out
+}

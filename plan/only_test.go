@@ -87,3 +87,15 @@ func TestBroken(t *testing.T) {
 		t.Errorf("the input was changed: %d workloads, frozen %v", len(in.Spec.Workloads), in.Frozen)
 	}
 }
+
+func TestIndependent(t *testing.T) {
+	p := &Plan{Policies: map[string]Policy{"a": {}, "b": {AllOrNone: true}, "c": {Continue: true}}}
+	for w, policy := range p.Independent().Policies {
+		if policy != (Policy{Continue: true}) {
+			t.Errorf("%s: %+v", w, policy)
+		}
+	}
+	if p.Policies["b"] != (Policy{AllOrNone: true}) {
+		t.Errorf("the plan itself was changed: %+v", p.Policies)
+	}
+}

@@ -243,3 +243,35 @@ func TestJudgeIsBounded(t *testing.T) {
 		t.Errorf("%d records", len(j.records))
 	}
 }
+
+// TestChoose: what is put back and what is new are not made in one pass.
+func TestChoose(t *testing.T) {
+	one := func(index string, v Verdict, drift bool) ruling {
+		c := vector(drift, "a")
+		c.Index = index
+		return ruling{Change: c, verdict: v}
+	}
+	for _, test := range []struct {
+		name        string
+		rulings     []ruling
+		chosen      string
+		drift, rest bool
+	}{
+		{"nothing", nil, "", false, false},
+		{"new ones", []ruling{one("a", Heal, false), one("b", Heal, false), one("c", Wait, false)}, "ab", false, false},
+		{"drift", []ruling{one("a", Heal, true), one("b", Contested, true), one("c", Heal, true)}, "ac", true, false},
+		{"both", []ruling{one("a", Heal, false), one("b", Heal, true)}, "b", true, true},
+		{"drift that waits holds up nothing", []ruling{one("a", Heal, false), one("b", Wait, true)}, "a", false, false},
+	} {
+		chosen, drift, rest := choose(test.rulings)
+		names := ""
+		for _, r := range test.rulings {
+			if chosen[subjectOf(r.Change)] {
+				names += r.Index
+			}
+		}
+		if names != test.chosen || drift != test.drift || rest != test.rest {
+			t.Errorf("%s: %q, drift %v, rest %v; want %q, %v, %v", test.name, names, drift, rest, test.chosen, test.drift, test.rest)
+		}
+	}
+}

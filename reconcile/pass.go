@@ -183,17 +183,14 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		problems = append(problems, fmt.Sprintf("%s %s is not healed yet: %s", h.Address, h.Setting, h.Reason))
 		again = earlier(again, h.Until)
 	}
-	chosen := map[subject]bool{}
-	drift := true
-	for _, r := range rulings {
-		if r.verdict == Heal {
-			chosen[subjectOf(r.Change)] = true
-			drift = drift && r.Drift
-		}
-	}
+	chosen, drift, rest := choose(rulings)
 	todo := full.Only(g.Doc, func(c plan.Change) bool { return chosen[subjectOf(c)] })
 	if drift {
+		todo = todo.Independent()
 		todo.Guards = nil // what is put back was measured when it was applied
+	}
+	if rest {
+		again = time.Now()
 	}
 	if l.c.DryRun {
 		for i, r := range rulings {
@@ -213,6 +210,25 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	l.watch()
 	l.summarise(contested, waiting, full)
 	return problems, again, nil
+}
+
+// choose returns what a pass makes of what may be made: when something is put back, that
+// alone (drift), since one that is refused then must not undo the others, as it does in a
+// change of the spec. rest tells that another pass is to make what is left.
+func choose(rulings []ruling) (chosen map[subject]bool, drift, rest bool) {
+	chosen = map[subject]bool{}
+	heal := func(r ruling) bool { return r.verdict == Heal }
+	drift = slices.ContainsFunc(rulings, func(r ruling) bool { return heal(r) && r.Drift })
+	for _, r := range rulings {
+		switch {
+		case !heal(r):
+		case r.Drift == drift:
+			chosen[subjectOf(r.Change)] = true
+		default:
+			rest = true
+		}
+	}
+	return chosen, drift, rest
 }
 
 // earlier is the earlier of two times; zero is never.
