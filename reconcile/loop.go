@@ -271,7 +271,7 @@ func (l *Loop) managed() int {
 // schedule asks for a pass after a while; the earliest counts.
 func (l *Loop) schedule(why Trigger, in time.Duration) {
 	at := time.Now().Add(in)
-	if gap := min(max(2*l.lastTook, minGap), maxGap); at.Before(l.lastEnd.Add(gap)) {
+	if gap := min(max(l.lastTook, minGap), maxGap); at.Before(l.lastEnd.Add(gap)) {
 		at = l.lastEnd.Add(gap)
 	}
 	if why == OnTimer { // it waits for its time, also when a pass for new processes comes before
