@@ -56,7 +56,7 @@ step "binaries and packages, built twice"
 RDMATUNE_PACKAGES=1 go test -v -count=1 -timeout 40m -run 'TestBuild$' ./packaging
 
 step "the VM lab"
-RDMATUNE_LAB=1 go test -v -count=1 -timeout 40m ./test/lab/...
+RDMATUNE_LAB=1 go test -v -count=1 -timeout 80m ./test/lab/...
 
 echo
 echo "All tests passed."

@@ -53,7 +53,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("messages %+v", s)
 		}
 	}
-	// Ten restarts of the daemon and dozens of sweeps later: one switch, for one change.
+	// Five kills of the daemon and dozens of sweeps later: one switch, for one change.
 	if len(rep.Switches) != 1 || rep.Switches[0].Outcome != "switched" {
 		t.Errorf("switches %+v, want one", rep.Switches)
 	}

@@ -177,7 +177,7 @@ within "it is valid again" is true healthy
 
 # Killed in the middle of it all, again and again.
 i=0
-while [ $i -lt 10 ]; do
+while [ $i -lt 5 ]; do
 	echo 1 > /proc/irq/$(first)/smp_affinity_list
 	echo 3000000 > $policy/scaling_max_freq
 	kill -9 $daemon; wait $daemon 2> /dev/null

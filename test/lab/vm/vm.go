@@ -55,10 +55,10 @@ type Config struct {
 }
 
 // Default bounds. A boot takes 6 s on an idle core and the longest script a minute; a
-// busy CI machine is given twenty times that.
+// busy CI machine is given twenty to thirty times that.
 const (
 	DefaultBoot    = 2 * time.Minute
-	DefaultTimeout = 20 * time.Minute
+	DefaultTimeout = 30 * time.Minute
 )
 
 // systemdBoot is DefaultBoot of a machine with systemd.
