@@ -187,7 +187,7 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 		}
 		select {
 		case <-ctx.Done():
-			return l.stop(restore(l.settings.RestoreOnStop))
+			return l.stop(restore(l.restoresOnStop()))
 		case e, ok := <-l.c.Watcher.Events():
 			if ok {
 				l.hear(e)

@@ -161,3 +161,39 @@ func TestUnapplied(t *testing.T) {
 		t.Errorf("healthy %v with digest %q, problems %q", s.Healthy, s.Spec.Digest, s.Problems)
 	}
 }
+
+// TestStopFollowsTheNewSpec: a stop before the first pass with a spec does what that spec
+// says, not the one before.
+func TestStopFollowsTheNewSpec(t *testing.T) {
+	n, err := node.Open("sim:small", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"reconcile {\n  on_stop = \"restore\"\n}\n": true,
+		"reconcile {}\n": false,
+		"workload \"w\" {\n  device = \"no_such\"\n}\nreconcile {\n  on_stop = \"restore\"\n}\n": true,
+	} {
+		path := filepath.Join(t.TempDir(), "n.hcl")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		sp, diags := spec.Load(path, spec.Options{})
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		l := newLoop(t, Config{Node: n})
+		l.settings.RestoreOnStop = !want // the spec before
+		l.adopt(sp)
+		if got := l.restoresOnStop(); got != want {
+			t.Errorf("%q: restores %v", text, got)
+		}
+		l.resolved = &spec.Resolved{}
+		if got := l.restoresOnStop(); got == want {
+			t.Errorf("%q: after a pass %v, want what the pass has seen", text, got)
+		}
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -34,6 +34,21 @@ func (l *Loop) load() (*spec.Spec, hcl.Diagnostics) {
 	return sp, diags
 }
 
+// restoresOnStop says what the spec wants of a stop, also one that no pass has looked at yet.
+func (l *Loop) restoresOnStop() bool {
+	if l.resolved != nil || l.spec == nil {
+		return l.settings.RestoreOnStop
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	facts, err := l.c.Node.Facts(ctx)
+	if err != nil {
+		return l.settings.RestoreOnStop
+	}
+	r, _ := l.spec.Resolve(facts) // what of it does not fit the node is not asked here
+	return r.Reconcile.RestoreOnStop
+}
+
 // reload reads the spec's files again and reports whether there is another spec now.
 func (l *Loop) reload(context.Context) bool {
 	sp, diags := l.load()
