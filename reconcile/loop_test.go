@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
