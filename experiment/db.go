@@ -10,8 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite" // also the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // fileName is the database's file in the state directory.
@@ -140,10 +142,30 @@ func open(ctx context.Context, dir, mode string) (*DB, error) {
 		return nil, fmt.Errorf("experiments: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	if err := db.PingContext(ctx); err != nil {
+	if err := connect(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("experiments: %s: %w", path, err), db.Close())
 	}
 	return &DB{db}, nil
+}
+
+// busyTime bounds the wait for another process, as busy_timeout does within a connection.
+const busyTime = 10 * time.Second
+
+// connect makes the first connection. Where several make a new database at one time, the
+// change to a write-ahead log finds it locked, and SQLite does not wait for that one.
+func connect(ctx context.Context, db *sql.DB) error {
+	for deadline := time.Now().Add(busyTime); ; {
+		err := db.PingContext(ctx)
+		e, ok := errors.AsType[*sqlite.Error](err)
+		if !ok || e.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // Close closes the database.

@@ -147,6 +147,34 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
+// TestManyOpenAtOnce: whoever makes the database together with others waits for them.
+func TestManyOpenAtOnce(t *testing.T) {
+	for range 10 {
+		dir := t.TempDir()
+		var all sync.WaitGroup
+		errs := make(chan error, 8)
+		begin := make(chan struct{})
+		for range cap(errs) {
+			all.Go(func() {
+				<-begin
+				db, err := Open(t.Context(), dir)
+				if err == nil {
+					err = db.Close()
+				}
+				errs <- err
+			})
+		}
+		close(begin)
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func writeSome(ctx context.Context, dir string, writer, n int) error {
 	db, err := Open(ctx, dir)
 	if err != nil {
