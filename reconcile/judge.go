@@ -76,6 +76,7 @@ type record struct {
 	why       string    // of next
 	healed    time.Time // last
 	refusals  int       // writes in a row that did not work
+	refused   time.Time // the last of them
 	contested time.Time // since; zero: it is not
 	count     int       // of rewrites when it became contested
 	breached  bool      // a guard undid it
@@ -138,6 +139,12 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 		*r = record{wrote: r.wrote, writer: r.writer, seen: now} // another chance
 	}
 	again := c.Drift || c.Action != param.Restore && r.wrote == c.New
+	if again && r.pending && r.refusals > 0 {
+		// Somebody who writes faster than the kernel shows what we wrote rewrites, too.
+		if by := find(c); by.known && by.when.After(r.refused) {
+			r.pending = false
+		}
+	}
 	if again && !r.pending && r.contested.IsZero() {
 		out.fresh, r.pending = true, true
 		out.cause = find(c)
@@ -225,6 +232,7 @@ func (j *judge) note(now time.Time, c plan.Change, p *plan.Plan, o outcome) {
 	case refused:
 		j.postpone(r, now, min(firstRetry<<min(r.refusals, 20), lastRetry), "its last write was refused")
 		r.refusals++
+		r.refused = now
 	case breached:
 		r.breached = true
 	}

@@ -244,6 +244,26 @@ func TestJudgeIsBounded(t *testing.T) {
 	}
 }
 
+// TestJudgeOutwritten: who always writes before a heal is read back is contested, not only
+// refused; a write that the kernel refuses is not.
+func TestJudgeOutwritten(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		j := newJudge(4, 10*time.Minute, nil)
+		p := &plan.Plan{Changes: []plan.Change{vector(true, "a")}}
+		now, last := time.Unix(1_000_000, 0), Verdict("")
+		for range 40 {
+			now = now.Add(time.Second)
+			r := j.rule(now, p, &state.Document{}, func(plan.Change) cause { return cause{writer: "app", known: known, when: now} })[0]
+			if last = r.verdict; last == Heal {
+				j.note(now, r.Change, p, refused)
+			}
+		}
+		if (last == Contested) != known {
+			t.Errorf("writer known %v: %s", known, last)
+		}
+	}
+}
+
 // TestChoose: what is put back and what is new are not made in one pass.
 func TestChoose(t *testing.T) {
 	one := func(index string, v Verdict, drift bool) ruling {

@@ -126,6 +126,7 @@ type Loop struct {
 	unhealed map[subject]Drift
 	irqs     []int // of the last pass, and the files that hold each target's settings
 	files    map[param.Target]map[param.ID]string
+	muted    map[string]time.Time // files of settings that wait, and until when
 	table    *table
 	lastEnd  time.Time
 	lastTook time.Duration
@@ -315,6 +316,9 @@ var triggerRank = map[Trigger]int{OnTimer: 1, OnEvent: 2, OnSweep: 3, AtStart: 4
 func (l *Loop) hear(e watch.Event) {
 	l.log.Debug("event", "source", e.Source, "what", e.What, "subject", e.Subject, "pid", e.PID, "comm", e.Comm)
 	l.causes.add(e)
+	if e.Source == watch.Writes && e.What != "lost" && time.Now().Before(l.muted[e.Subject]) {
+		return // its setting waits for its time, however often it is written meanwhile
+	}
 	switch e.Source {
 	case watch.Spec:
 		l.reread = true

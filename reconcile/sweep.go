@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
@@ -116,7 +117,8 @@ func (l *Loop) watch() {
 	}
 	var paths []string
 	var irqs []int
-	l.files = map[param.Target]map[param.ID]string{}
+	l.files, l.muted = map[param.Target]map[param.ID]string{}, map[string]time.Time{}
+	now := time.Now()
 	for kind, ts := range targets {
 		d, err := l.c.Drivers.Driver(kind)
 		if err != nil {
@@ -129,8 +131,12 @@ func (l *Loop) watch() {
 		for i, files := range f.Files(ts) {
 			l.files[ts[i]] = files
 			for id, path := range files {
-				if r := l.judge.records[subject{kind, ts[i].Name, id, ""}]; r != nil && !r.contested.IsZero() {
+				r := l.judge.records[subject{kind, ts[i].Name, id, ""}]
+				if r != nil && !r.contested.IsZero() {
 					continue // its writer would only be heard in vain
+				}
+				if r != nil && r.next.After(now) {
+					l.muted[path] = r.next
 				}
 				paths = append(paths, path)
 				if n, ok := interrupts.NumberOf(path); ok {

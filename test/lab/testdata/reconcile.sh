@@ -126,7 +126,7 @@ within "after a change of queues: healthy" is true healthy
 pinned() { taskset -pc $1 | grep -q ': 2$'; }
 within "a new process is pinned" pinned $one
 i=0
-while [ $i -lt 1000 ]; do /bin/true; i=$((i + 1)); done
+while [ $i -lt 1000 ]; do env true; i=$((i + 1)); done
 /tmp/trainer 600 & two=$!
 within "a process that starts after a thousand others is pinned" pinned $two
 taskset -pc 0 $two > /dev/null
@@ -150,7 +150,7 @@ sleep 5 # two sweeps more: no second switch
 
 # An adversary.
 sh -c "while :; do echo 0 > /proc/irq/$(first)/smp_affinity_list; done" adversary & adversary=$!
-contested() { rdmatune status --json | grep -q '"contested":\['; }
+contested() { rdmatune status --json | grep -q '"contested":\[{'; }
 within "what is rewritten again and again is contested" contested
 told cpus adversary; check "the adversary is named" 0 $?
 sh -c "echo 3000000 > $policy/scaling_max_freq" writer
