@@ -191,6 +191,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	}
 	if rest {
 		again = time.Now()
+		problems = append(problems, "what is new in the spec or on the node is made next, after what was put back")
 	}
 	if l.c.DryRun {
 		for i, r := range rulings {
