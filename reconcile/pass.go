@@ -14,24 +14,39 @@ import (
 	"github.com/rdmatune/rdmatune/gather"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/reconcile/watch"
 	"github.com/rdmatune/rdmatune/state"
 )
+
+// hearing is how long an event takes that tells of what a pass without events may find.
+const hearing = 30 * time.Millisecond
+
+// listen hears what has happened by now: it may be the cause of what the pass will find.
+func (l *Loop) listen() {
+	wait := hearing
+	if l.events > 0 || !l.on(watch.Writes) {
+		wait = 0
+	}
+	enough := time.After(wait)
+	for {
+		select {
+		case e, ok := <-l.c.Watcher.Events():
+			if !ok {
+				return
+			}
+			l.hear(e)
+		case <-enough:
+			return
+		}
+	}
+}
 
 // recentDrifts are kept in the status.
 const recentDrifts = 20
 
 // pass looks at the node, decides, and carries out what is to be done now.
 func (l *Loop) pass(ctx context.Context) {
-	for more := true; more; { // what is known by now is a cause to be found
-		select {
-		case e, ok := <-l.c.Watcher.Events():
-			if more = ok; ok {
-				l.hear(e)
-			}
-		default:
-			more = false
-		}
-	}
+	l.listen()
 	l.ripen(time.Now())
 	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
 	needed := l.relevant()
