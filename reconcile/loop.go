@@ -197,7 +197,7 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 			}
 		case <-hup:
 			l.log.Info("reload", "trigger", OnSignal)
-			l.reload(ctx)
+			l.reload()
 			l.judge.forget()
 			l.facts = nil
 			l.schedule(OnSignal, 0)

@@ -54,7 +54,7 @@ func (l *Loop) pass(ctx context.Context) {
 	l.due, l.why, l.events, l.must, l.anyPID, l.reread = time.Time{}, "", 0, false, false, false
 	clear(l.pids)
 	if reread {
-		l.reload(ctx)
+		l.reload()
 	}
 	if !needed || l.spec == nil {
 		l.lastEnd = time.Now()

@@ -50,7 +50,7 @@ func (l *Loop) restoresOnStop() bool {
 }
 
 // reload reads the spec's files again and reports whether there is another spec now.
-func (l *Loop) reload(context.Context) bool {
+func (l *Loop) reload() bool {
 	sp, diags := l.load()
 	if diags.HasErrors() {
 		l.invalid(diags)

@@ -24,7 +24,7 @@ func (l *Loop) sweep(ctx context.Context) {
 	l.update(func(s *Status) { s.Sweeps++ })
 	l.table.offer(l.irqs) // to one that was started since
 	if !l.on(watch.Spec) {
-		if l.reload(ctx) {
+		if l.reload() {
 			l.schedule(OnSpec, 0)
 			return
 		}
