@@ -25,7 +25,7 @@ type Driver interface {
 
 	// Read returns all settings of t in force. A setting that could not be read has
 	// an unknown value that says why; the error is for a target that is gone
-	// (ErrGone) or cannot be reached at all.
+	// (ErrGone), has stopped to answer (ErrIncomplete), or cannot be reached at all.
 	Read(ctx context.Context, t param.Target) ([]param.Setting, error)
 
 	// Apply makes cs true on t with at most one interruption, reads back, and
@@ -82,11 +82,16 @@ var (
 	// ErrGone: the target went away (a process exited, a driver was unbound).
 	ErrGone = errors.New("gone")
 	// ErrIncomplete: some things could not be looked at, and may be targets as well;
-	// Discover returns the others beside it. A note, never a failure.
+	// Discover returns the others beside it, and of a known target Read returns it. A
+	// note, never a failure.
 	ErrIncomplete = errors.New("incomplete")
 	// ErrDeferred: decided, but cannot happen now (cooldown, peer busy); the text
 	// says until when. The change becomes pending.
 	ErrDeferred = errors.New("deferred")
+	// ErrPartly: the kernel took what it can take now, and the driver returns that; the
+	// same change completes it once what the text names is back. Only restoring is ever
+	// done in part. The change becomes pending.
+	ErrPartly = errors.New("in part")
 	// ErrRefused: a peer or a process refused a switch; the connection stays as it was.
 	ErrRefused = errors.New("refused")
 )

@@ -19,6 +19,20 @@ func Look(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lookKey{}, &look{known: map[any]any{}})
 }
 
+// Within returns a context of the look that ctx belongs to, or of a new one.
+func Within(ctx context.Context) context.Context {
+	if Looking(ctx) {
+		return ctx
+	}
+	return Look(ctx)
+}
+
+// Looking reports whether ctx belongs to a look, so that Once keeps what it reads.
+func Looking(ctx context.Context) bool {
+	_, ok := ctx.Value(lookKey{}).(*look)
+	return ok
+}
+
 // Once returns what read returns, and within one look what it returned the first time for
 // key, which is of a type of the caller's own. Errors are not kept. Whoever gets the value
 // must not change it.

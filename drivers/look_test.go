@@ -26,6 +26,12 @@ func TestOnce(t *testing.T) {
 	if second, err2 := read(ctx, fail); err != nil || err2 != nil || first != second || reads != 4 {
 		t.Errorf("within a look: %d, %d, %v, %v after %d reads", first, second, err, err2, reads)
 	}
+	if v, err := read(Within(ctx), fail); err != nil || v != first || !Looking(ctx) {
+		t.Errorf("within the same look: %d, %v", v, err)
+	}
+	if inner := Within(t.Context()); Looking(t.Context()) || !Looking(inner) {
+		t.Error("no look where there was none")
+	}
 	if v, err := read(Look(ctx), nil); err != nil || v == first {
 		t.Errorf("another look: %d, %v", v, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
@@ -37,7 +38,8 @@ type Gathering struct {
 	Input plan.Input
 }
 
-// Gather collects for sp, or with none for restoring everything. Force is plan.Input's.
+// Gather collects for sp, or with none for restoring everything. Force is plan.Input's. It
+// is one look at the node, or a part of the one that ctx belongs to.
 func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gathering, error) {
 	g := &Gathering{}
 	var err error
@@ -55,6 +57,8 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 		}
 	}
 	g.Input = plan.Input{Spec: &spec.Resolved{}, State: g.Doc, BootID: s.BootID, Force: force, Destroy: sp == nil, Unreadable: map[param.Target]error{}}
+	g.Input.Online = cpus(g.Facts.CPUs.Online)
+	g.Input.Present = g.Input.Online.Union(cpus(g.Facts.CPUs.Offline))
 	if sp != nil {
 		g.Input.Spec, g.Diags = sp.Resolve(g.Facts)
 		unfit := g.Input.Spec.Unfit
@@ -63,8 +67,20 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 		}
 		g.Input = g.Input.Without(unfit)
 	}
-	s.observe(drivers.Look(ctx), g)
+	s.observe(drivers.Within(ctx), g)
 	return g, ctx.Err()
+}
+
+// cpus returns the CPUs of a list of the facts, none where that is not known.
+func cpus(list *string) cpulist.Set {
+	if list == nil {
+		return cpulist.New()
+	}
+	set, err := cpulist.ParseKernel(*list)
+	if err != nil {
+		return cpulist.New()
+	}
+	return set
 }
 
 // observe reads what the spec is about, and of the rest what the state remembers.

@@ -124,6 +124,7 @@ func (s *session) surroundings(ctx context.Context, e *experiment.Experiment, fa
 		return
 	}
 	e.SpecRoot, e.SpecDigest, e.GitCommit = doc.SpecRoot, doc.SpecDigest, doc.GitCommit
+	ctx = drivers.Look(ctx)
 	found := map[param.Target]*param.Observed{}
 	for _, x := range doc.Entries {
 		if x.BootID != s.bootID || len(x.Workloads) == 0 || len(e.Settings) == maxManaged {

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
 )
@@ -37,7 +38,7 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
+			ctx := drivers.Look(cmd.Context())
 			switch {
 			case destroy && len(args) > 0:
 				return errors.New("--destroy restores everything: it takes no spec")

@@ -221,8 +221,10 @@ func (p *planning) files() map[string]*hcl.File {
 // anotherSpec is the summary of a warning that apply's --replace answers.
 const anotherSpec = "Another spec tunes this node"
 
-// makePlan observes the node and plans a spec, or with none the restoring of all.
+// makePlan observes the node and plans a spec, or with none the restoring of all. It is
+// one look, or a part of the one that ctx belongs to.
 func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*planning, error) {
+	ctx = drivers.Within(ctx)
 	g, err := gather.Source{Node: s.node, Drivers: s.drivers, BootID: s.bootID}.Gather(ctx, sp, force)
 	if err != nil {
 		return nil, err

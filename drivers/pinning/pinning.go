@@ -22,6 +22,7 @@ import (
 type Node interface {
 	Procs() procs.Table
 	Self() int // rdmatune's own process id there, 0 for none
+	CPUs() (online, present cpulist.Set, err error)
 	Affinity(tid int) (cpulist.Set, error)
 	SetAffinity(tid int, set cpulist.Set) error
 }
@@ -203,7 +204,9 @@ func (d *Driver) threads(t param.Target) ([]procs.Thread, error) {
 // Apply implements drivers.Driver. A thread that has ended is passed over. When all
 // changes give one set, a thread that they do not name but that has the old set of
 // one that they do gets it as well: it was born since they were made, and inherited
-// that set.
+// that set. An original with CPUs that are offline now is restored as far as the kernel
+// takes it, and the error is drivers.ErrPartly; what the machine does not even have is
+// not missed.
 func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _ param.Order) ([]param.Setting, error) {
 	err := d.apply(ctx, t, cs)
 	now, readErr := d.Read(ctx, t)
@@ -211,7 +214,7 @@ func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, _
 }
 
 func (d *Driver) apply(ctx context.Context, t param.Target, cs []param.Change) error {
-	wanted := make(map[string]cpulist.Set, len(cs))
+	wanted := make(map[string]wish, len(cs))
 	inherited := map[string]bool{} // sets that a newborn thread may have from its parent
 	for _, c := range cs {
 		list, ok := c.New.AsText()
@@ -219,7 +222,7 @@ func (d *Driver) apply(ctx context.Context, t param.Target, cs []param.Change) e
 		if c.ID != param.PinCPUs || !ok || err != nil || set.IsEmpty() {
 			return fmt.Errorf("process %s: thread %s: cannot have %s = %s", t.Name, c.Index, c.ID, c.New)
 		}
-		wanted[c.Index] = set
+		wanted[c.Index] = wish{set, c.Action == param.Restore}
 		if old, ok := c.Old.AsText(); ok {
 			inherited[old] = true
 		}
@@ -228,65 +231,80 @@ func (d *Driver) apply(ctx context.Context, t param.Target, cs []param.Change) e
 	// the old set. Each round pins what the one before missed; with everyone pinned,
 	// children inherit the new set.
 	const rounds = 8
+	var partly error
 	for range rounds {
 		missed, err := d.round(ctx, t, wanted)
-		if err != nil {
+		if errors.Is(err, drivers.ErrPartly) {
+			partly = err
+		} else if err != nil {
 			return err
 		}
 		common, ok := single(wanted)
 		newborn := false
 		for _, th := range missed {
-			if ok && inherited[cpulist.Format(th.CPUs)] && !th.CPUs.Equals(common) {
+			if ok && inherited[cpulist.Format(th.CPUs)] && !th.CPUs.Equals(common.cpus) {
 				wanted[th.Key()] = common
 				newborn = true
 			}
 		}
 		if !newborn {
-			return nil
+			return partly
 		}
 	}
 	return fmt.Errorf("process %s: starts threads faster than they can be pinned", t.Name)
 }
 
+// A wish is what a thread shall have.
+type wish struct {
+	cpus    cpulist.Set
+	restore bool // it is an original
+}
+
 // round pins the threads of t that are in wanted, and returns the threads, as they
-// are afterwards, that are not.
-func (d *Driver) round(ctx context.Context, t param.Target, wanted map[string]cpulist.Set) ([]procs.Thread, error) {
+// are afterwards, that are not; also with an ErrPartly error.
+func (d *Driver) round(ctx context.Context, t param.Target, wanted map[string]wish) ([]procs.Thread, error) {
 	threads, err := d.threads(t)
 	if err != nil {
 		return nil, err
 	}
+	var partly error
 	for _, th := range threads {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		set, ok := wanted[th.Key()]
-		if !ok || th.CPUs.Equals(set) {
+		w, ok := wanted[th.Key()]
+		if !ok || th.CPUs.Equals(w.cpus) {
 			continue
 		}
-		if err := d.pin(t, th, set); err != nil {
+		if err := d.pin(t, th, w); errors.Is(err, drivers.ErrPartly) {
+			partly = err
+		} else if err != nil {
 			return nil, err
 		}
 	}
-	threads, err = d.threads(t)
+	if threads, err = d.threads(t); err == nil {
+		err = partly
+	}
 	return slices.DeleteFunc(threads, func(th procs.Thread) bool { _, ok := wanted[th.Key()]; return ok }), err
 }
 
-// single returns the one set that all entries have.
-func single(wanted map[string]cpulist.Set) (cpulist.Set, bool) {
-	var one cpulist.Set
+// single returns one of the entries, if all have the same set.
+func single(wanted map[string]wish) (wish, bool) {
+	var one wish
 	first := true
-	for _, set := range wanted {
-		if !first && !set.Equals(one) {
+	for _, w := range wanted {
+		if !first && !w.cpus.Equals(one.cpus) {
 			return one, false
 		}
-		one, first = set, false
+		one, first = w, false
 	}
 	return one, !first
 }
 
 // pin sets one thread's affinity and reads it back. The start time is checked just
 // before: the id may be another thread's by now.
-func (d *Driver) pin(t param.Target, th procs.Thread, set cpulist.Set) error {
+func (d *Driver) pin(t param.Target, th procs.Thread, w wish) error {
+	set := w.cpus
 	pid, err := d.process(t)
 	if err != nil {
 		return err
@@ -309,9 +327,26 @@ func (d *Driver) pin(t param.Target, th procs.Thread, set cpulist.Set) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("process %d: %w", pid, err)
-	case !got.Equals(set):
-		return fmt.Errorf("process %d: thread %d: asked for CPUs %s, the kernel gave %s: the others are offline or not in its cpuset",
-			pid, th.TID, cpulist.Format(set), cpulist.Format(got))
+	case got.Equals(set):
+		return nil
 	}
-	return nil
+	if missed, ok := d.missed(set, got); ok && w.restore {
+		if missed.IsEmpty() {
+			return nil
+		}
+		return fmt.Errorf("process %d: thread %d: restored %w, to CPUs %s: CPUs %s are offline",
+			pid, th.TID, drivers.ErrPartly, cpulist.Format(got), cpulist.Format(missed))
+	}
+	return fmt.Errorf("process %d: thread %d: asked for CPUs %s, the kernel gave %s: the others are offline or not in its cpuset",
+		pid, th.TID, cpulist.Format(set), cpulist.Format(got))
+}
+
+// missed returns the CPUs of set that the machine has and that the kernel did not give
+// since they are offline; not ok when it left out others for another reason.
+func (d *Driver) missed(set, got cpulist.Set) (_ cpulist.Set, ok bool) {
+	online, present, err := d.node.CPUs()
+	if err != nil || !got.Equals(set.Intersection(online)) {
+		return cpulist.New(), false
+	}
+	return set.Intersection(present).Difference(online), true
 }

@@ -20,8 +20,12 @@ import (
 // strangerDir makes the test binary another user's process that tries this run directory.
 const strangerDir = "CONTROL_TEST_STRANGER"
 
-// strangerCrowds makes it fill the run directory instead.
-const strangerCrowds = "CONTROL_TEST_CROWD"
+// strangerCrowds makes it fill the run directory instead, and strangerServes serve a
+// socket of its own.
+const (
+	strangerCrowds = "CONTROL_TEST_CROWD"
+	strangerServes = "CONTROL_TEST_SERVE"
+)
 
 const nobody = 65534
 
@@ -30,6 +34,9 @@ func TestMain(m *testing.M) {
 		act := stranger
 		if os.Getenv(strangerCrowds) != "" {
 			act = crowd
+		}
+		if os.Getenv(strangerServes) != "" {
+			act = serveUntilTold
 		}
 		if err := act(dir); err != nil {
 			fmt.Println(err)
@@ -113,10 +120,17 @@ func TestOtherUser(t *testing.T) {
 // returns when it is ready.
 func asNobody(t *testing.T, env ...string) (end func()) {
 	t.Helper()
+	_, end = asProcess(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, env...)
+	return end
+}
+
+// asProcess runs the test binary as a process of its own, like asNobody.
+func asProcess(t *testing.T, attr *syscall.SysProcAttr, env ...string) (p *os.Process, end func()) {
+	t.Helper()
 	// The path works for every user, wherever go test put the binary.
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = attr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +147,7 @@ func asNobody(t *testing.T, env ...string) (end func()) {
 	if err != nil || string(line[:n]) != "ready\n" {
 		t.Fatalf("another user's process: %s, %v", line[:n], err)
 	}
-	return func() {
+	return cmd.Process, func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)

@@ -2,7 +2,6 @@ package control
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,36 +17,64 @@ import (
 )
 
 const (
-	maxReply = 16 << 20        // bytes of one answer
-	readTime = 5 * time.Second // for one process to describe itself, also on a starved machine
-	maxError = 256             // bytes of what is said of a process that does not
+	maxReply = 16 << 20 // bytes of one answer
+	maxError = 256      // bytes of what is said of a process that does not
+)
+
+// Reasons why a process is not asked.
+var (
+	errStopped = errors.New("it is stopped by a signal, and answers when it is continued")
+	errNoTime  = errors.New("it was not asked: those before it took all the time")
 )
 
 // ask returns what the process behind a socket says, or nil where no live process
-// is provably behind it.
+// is provably behind it. The wait for it ends with ctx.
 func (d *dir) ask(ctx context.Context, s socket, u *user) *Process {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
 	p := s.process()
-	c, err := d.connect(ctx, &p)
+	said, err := d.answer(ctx, &p, u)
 	if errors.Is(err, errImpostor) {
 		return nil
 	}
-	if err == nil {
-		err = call(ctx, u.count(c), http.MethodGet, "/v1/process", nil, &p)
-	}
-	said := p
-	p = s.process()
 	if err != nil {
 		p.Err = printable.Clip(err.Error(), maxError)
 	} else {
 		said.PID, said.Start, said.UID, said.socket = p.PID, p.Start, p.UID, p.socket
-		p = said
+		p = *said
 	}
 	if err := p.describe(); err != nil {
 		return nil // it ended meanwhile
 	}
 	return &p
+}
+
+// answer asks p and returns what it says.
+func (d *dir) answer(ctx context.Context, p *Process, u *user) (*Process, error) {
+	if ctx.Err() != nil {
+		return nil, errNoTime
+	}
+	c, err := d.connect(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if stopped(p.PID) {
+		c.Close()
+		return nil, errStopped
+	}
+	began := time.Now()
+	status, body, err := exchange(ctx, u.count(c), http.MethodGet, "/v1/process", nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("no answer within %v", time.Since(began).Round(100*time.Millisecond))
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.decoders <- struct{}{}
+	defer func() { <-u.decoders }()
+	if time.Now().After(u.until) {
+		return nil, errNoTime
+	}
+	var said Process
+	return &said, decode(status, body, &said)
 }
 
 // errImpostor is a socket that is not served by the process that its name says.
@@ -73,6 +100,15 @@ func (d *dir) connect(ctx context.Context, p *Process) (net.Conn, error) {
 
 // call makes one request on c, which it closes, and decodes and checks the answer.
 func call(ctx context.Context, c net.Conn, method, path string, body any, into interface{ check() error }) error {
+	status, b, err := exchange(ctx, c, method, path, body)
+	if err != nil {
+		return err
+	}
+	return decode(status, b, into)
+}
+
+// exchange makes one request on c, which it closes, and returns the whole answer.
+func exchange(ctx context.Context, c net.Conn, method, path string, body any) (status int, answer []byte, err error) {
 	used := false
 	tr := &http.Transport{
 		DisableKeepAlives:      true,
@@ -90,36 +126,43 @@ func call(ctx context.Context, c net.Conn, method, path string, body any, into i
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		rd = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://transport"+path, rd)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	resp, err := tr.RoundTrip(req)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	limit := &io.LimitedReader{R: resp.Body, N: maxReply + 1}
-	dec := json.NewDecoder(limit)
-	if resp.StatusCode != http.StatusOK {
+	var b bytes.Buffer
+	switch n, err := b.ReadFrom(io.LimitReader(resp.Body, maxReply+1)); {
+	case n > maxReply:
+		return 0, nil, fmt.Errorf("answer: more than %d MiB", maxReply>>20)
+	case err != nil:
+		return 0, nil, fmt.Errorf("answer: %w", err)
+	}
+	return resp.StatusCode, b.Bytes(), nil
+}
+
+// decode decodes and checks an answer.
+func decode(status int, answer []byte, into interface{ check() error }) error {
+	if status != http.StatusOK {
 		var p problem
-		if err := dec.Decode(&p); err != nil {
-			return fmt.Errorf("answer %d: %w", resp.StatusCode, err)
+		if err := json.Unmarshal(answer, &p); err != nil {
+			return fmt.Errorf("answer %d: %w", status, err)
 		}
-		err := fmt.Errorf("answer %d: %s", resp.StatusCode, printable.Clip(p.Error, maxText))
-		if resp.StatusCode == http.StatusConflict {
+		err := fmt.Errorf("answer %d: %s", status, printable.Clip(p.Error, maxText))
+		if status == http.StatusConflict {
 			err = fmt.Errorf("%w: %w", ErrConflict, err)
 		}
 		return err
 	}
-	switch err := cmp.Or(dec.Decode(into), ctx.Err()); {
-	case limit.N <= 0:
-		return fmt.Errorf("answer: more than %d MiB", maxReply>>20)
-	case err != nil:
+	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	return into.check()

@@ -53,9 +53,7 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	for i := range ps {
 		p := &ps[i]
 		if p.Err != "" {
-			if silent = append(silent, p.Err); p.PID != 0 {
-				silent[len(silent)-1] = fmt.Sprintf("%d (%s): %s", p.PID, p.Comm, p.Err)
-			}
+			silent = append(silent, p.silence())
 			quiet[p.PID] = quiet[p.PID] || !p.left
 			continue
 		}
@@ -74,14 +72,17 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	out = append(out, param.Target{Kind: param.Hint, Name: publishedPrefix + s.Workload})
 	slices.SortFunc(out, func(a, b param.Target) int { return strings.Compare(a.Name, b.Name) })
 	if len(silent) > 0 {
-		const most = 4
-		text := strings.Join(silent[:min(len(silent), most)], "; ")
-		if more := len(silent) - most; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
-		}
-		return out, fmt.Errorf("%w: a process with a transport does not answer, and gets no order: %s", drivers.ErrIncomplete, text)
+		return out, fmt.Errorf("%w: a process with a transport does not answer, and gets no order: %s", drivers.ErrIncomplete, drivers.Some(silent))
 	}
 	return out, nil
+}
+
+// silence says of a process that it does not answer, and why.
+func (p *Process) silence() string {
+	if p.PID == 0 {
+		return p.Err
+	}
+	return fmt.Sprintf("%d (%s): %s", p.PID, p.Comm, p.Err)
 }
 
 func (p *Process) target() param.Target {
@@ -104,7 +105,9 @@ func (d *Driver) belongs(p *Process, s param.Scope) (bool, error) {
 	return ok, nil
 }
 
-// Read returns the settings in force.
+// Read returns the settings in force. Within one look a process is asked one time, by
+// Discover or the first Read. One that has fallen silent since it was discovered is an
+// ErrIncomplete error.
 func (d *Driver) Read(ctx context.Context, t param.Target) ([]param.Setting, error) {
 	if w, ok := strings.CutPrefix(t.Name, publishedPrefix); ok {
 		s, _, err := ReadPublished(d.runDir, w)
@@ -121,6 +124,11 @@ func (d *Driver) Read(ctx context.Context, t param.Target) ([]param.Setting, err
 	if err != nil {
 		return nil, err
 	}
+	for i := range ps {
+		if ps[i].Err != "" {
+			return nil, fmt.Errorf("%w: a process has fallen silent, and gets no order: %s", drivers.ErrIncomplete, ps[i].silence())
+		}
+	}
 	return settings(ps), nil
 }
 
@@ -130,28 +138,26 @@ func (d *Driver) processes(ctx context.Context, t param.Target) ([]Process, erro
 	if err != nil || pid < 1 {
 		return nil, fmt.Errorf("hint target %q: neither a process nor %s", t.Name, publishedPrefix)
 	}
-	ps, err := list(ctx, d.runDir, int(pid))
+	ask := func() ([]Process, error) { return list(ctx, d.runDir, int(pid)) }
+	if drivers.Looking(ctx) { // all have been asked, or will be
+		ask = func() ([]Process, error) { return List(ctx, d.runDir) }
+	}
+	ps, err := ask()
 	if err != nil {
 		return nil, err
 	}
-	ps = slices.DeleteFunc(ps, func(p Process) bool { return strconv.FormatUint(p.Start, 10) != t.Incarnation })
+	ps = slices.DeleteFunc(ps, func(p Process) bool {
+		return p.PID != int(pid) || p.left || strconv.FormatUint(p.Start, 10) != t.Incarnation
+	})
 	if len(ps) == 0 {
 		return nil, fmt.Errorf("process %s: %w", t.Name, drivers.ErrGone)
 	}
 	return ps, nil
 }
 
-// settings returns what a process has, by what its transports say.
+// settings returns what a process has, by what its transports say. All of them do.
 func settings(ps []Process) []param.Setting {
 	out := ps[0].Settings.list()
-	for _, p := range ps {
-		if p.Err != "" {
-			for i := range out {
-				out[i].Value = param.Unknown(p.Err)
-			}
-			return out
-		}
-	}
 	if h := ps[0].Hint; ps[0].Order.settings() != nil && h.Level != LevelOrdered {
 		out[0].Note = "stands below: " + h.Origin
 	}

@@ -41,6 +41,17 @@ func parseStart(path string, stat []byte) (uint64, error) {
 	return n, nil
 }
 
+// stopped reports whether process pid is stopped by a signal (state T of field 3): it
+// accepts connections, as the kernel does that for it, and answers none.
+func stopped(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	return len(fields) > 0 && string(fields[0]) == "T"
+}
+
 // describe fills in what the kernel says of p.PID, which started at p.Start.
 func (p *Process) describe() error {
 	dir := fmt.Sprintf("/proc/%d/", p.PID)

@@ -15,19 +15,28 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rdmatune/rdmatune/drivers"
 )
 
 // Bounds of one look at a run directory. Every user may create files there: what one
-// of them does with it must cost the others neither their place nor the time.
+// of them does with it must cost the others neither their place nor the time. A process
+// that accepts and says nothing costs a descriptor and a place until the time is over,
+// so many may be waited for at once; few answers are decoded at once, since that takes
+// memory.
 const (
-	maxNames  = 1 << 17
-	batch     = 1024             // names read at one time
-	listTime  = 10 * time.Second // for all users
-	users     = 16               // asked at one time
-	listers   = 4                // of one user, asked at one time
-	userTime  = 3 * time.Second  // for all sockets of one user that is neither root nor this one
-	userCount = 256              // sockets of such a user
-	userBytes = 64 << 20         // answers of such a user
+	maxNames     = 1 << 17
+	batch        = 1024             // names read at one time
+	listTime     = 10 * time.Second // for all of it
+	readTime     = 5 * time.Second  // of that to wait for answers, also on a starved machine
+	users        = 16               // asked at one time
+	listers      = 512              // sockets of root's and this user's, asked at one time
+	decoders     = 4                // answers decoded at one time
+	trustedBytes = 512 << 20        // answers of all sockets of root or of this user
+	userTime     = 3 * time.Second  // for all sockets of one user that is neither
+	userListers  = 128              // sockets of such a user, asked at one time
+	userCount    = 256              // sockets of such a user
+	userBytes    = 64 << 20         // answers of such a user
 )
 
 // List returns the live transport processes of runDir by ascending pid, one entry
@@ -35,10 +44,15 @@ const (
 // user may, and ignored. A process that does not answer, or answers what it must
 // not, is listed with Err, once; so is what was left out because a user has too many
 // sockets, and, with no PID, that the directory has too many names. A run directory
-// without sockets is an empty list.
+// without sockets is an empty list. However many do not answer, they cost one wait of 5 s;
+// within one look (drivers.Look) all are asked one time.
 func List(ctx context.Context, runDir string) ([]Process, error) {
-	return list(ctx, runDir, 0)
+	ps, err := drivers.Once(ctx, listKey(runDir), func() ([]Process, error) { return list(ctx, runDir, 0) })
+	return slices.Clone(ps), err
 }
+
+// listKey is a run directory whose processes a look has listed.
+type listKey string
 
 // list is List for one pid, or all when it is 0; of one it says nothing that was
 // left out.
@@ -165,17 +179,18 @@ func parseUIDs(status []byte) []uint32 {
 
 // askAll asks the sockets of all users, some users at one time.
 func (d *dir) askAll(ctx context.Context, byUser map[uint32][]socket) []Process {
-	ctx, cancel := context.WithTimeout(ctx, listTime)
+	until := time.Now().Add(listTime)
+	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	var mu sync.Mutex
 	out := []Process{} // guarded by mu
 	var wg sync.WaitGroup
-	sem := make(chan struct{}, users)
+	sem, gate := make(chan struct{}, users), make(chan struct{}, decoders)
 	for _, uid := range slices.Sorted(maps.Keys(byUser)) { // root's own first
 		sem <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-sem }()
-			found := d.askUser(ctx, uid, byUser[uid])
+			found := d.askUser(ctx, uid, byUser[uid], &user{until: until, decoders: gate, bytes: trustedBytes})
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, found...)
@@ -187,12 +202,12 @@ func (d *dir) askAll(ctx context.Context, byUser map[uint32][]socket) []Process 
 }
 
 // askUser asks the sockets of one user, and says which process it left out.
-func (d *dir) askUser(ctx context.Context, uid uint32, sockets []socket) []Process {
+func (d *dir) askUser(ctx context.Context, uid uint32, sockets []socket, u *user) []Process {
 	slices.SortFunc(sockets, func(a, b socket) int { return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.name, b.name)) })
-	u := &user{}
+	at := listers
 	var left []socket
 	if uid != 0 && int(uid) != os.Geteuid() {
-		u.limited = true
+		at, u.bytes = userListers, userBytes
 		left = sockets[min(len(sockets), userCount):]
 		sockets = sockets[:len(sockets)-len(left)]
 		var cancel context.CancelFunc
@@ -200,7 +215,7 @@ func (d *dir) askUser(ctx context.Context, uid uint32, sockets []socket) []Proce
 		defer cancel()
 	}
 	found := make([]*Process, len(sockets))
-	sem := make(chan struct{}, listers)
+	sem := make(chan struct{}, at)
 	var wg sync.WaitGroup
 	for i, s := range sockets {
 		sem <- struct{}{}
@@ -240,19 +255,16 @@ func once(ps []Process) []Process {
 	})
 }
 
-// A user is what one user's answers have cost so far.
+// A user is what one user's answers may cost and have cost.
 type user struct {
-	limited bool
-	bytes   atomic.Int64
+	until    time.Time     // when answers that are not decoded yet are given up
+	decoders chan struct{} // places, shared by all users
+	bytes    int64         // at most
+	read     atomic.Int64
 }
 
 // count charges what is read from c to u.
-func (u *user) count(c net.Conn) net.Conn {
-	if !u.limited {
-		return c
-	}
-	return &counted{c, u}
-}
+func (u *user) count(c net.Conn) net.Conn { return &counted{c, u} }
 
 // counted ends when its user has had too much.
 type counted struct {
@@ -262,8 +274,8 @@ type counted struct {
 
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.user.bytes.Add(int64(n)) > userBytes {
-		return 0, fmt.Errorf("the answers of its user are more than %d MiB", userBytes>>20)
+	if c.user.read.Add(int64(n)) > c.user.bytes {
+		return 0, fmt.Errorf("the answers of its user are more than %d MiB", c.user.bytes>>20)
 	}
 	return n, err
 }
