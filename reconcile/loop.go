@@ -5,81 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"github.com/rdmatune/rdmatune/apply"
-	"github.com/rdmatune/rdmatune/drivers"
-	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
-	"github.com/rdmatune/rdmatune/plan"
-	"github.com/rdmatune/rdmatune/reconcile/watch"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
 )
-
-// Config is what a loop works with. Node, Drivers, BootID, Owner, Load, Watcher and
-// Describe are needed.
-type Config struct {
-	Node    *node.Node
-	Drivers drivers.Set
-	BootID  string
-	Version string
-	// Owner is written into the node's lock while a pass holds it.
-	Owner state.Owner
-	// Load reads the spec; what it says is wrong keeps the last good one.
-	Load func() (*spec.Spec, hcl.Diagnostics)
-	// Attended: somebody sees it start, and can mend a spec that is invalid. Else a daemon
-	// that has something to keep waits for it to become valid.
-	Attended bool
-	// Replace takes the node over from another spec.
-	Replace bool
-	// DryRun looks, judges and tells, and changes nothing.
-	DryRun  bool
-	Watcher *watch.Watcher
-	// Before is called under the lock before each look; nil does nothing.
-	Before func(ctx context.Context) error
-	// Describe fills in the record of a run as far as it is known before it.
-	Describe func(kind experiment.Kind, sp *spec.Spec, doc *state.Document, facts *node.Facts) experiment.Experiment
-	// Switches reports the switches of a workload's generation; nil reports none.
-	Switches func(ctx context.Context, workload string, generation uint64) []experiment.Switch
-	// Meter returns what measures the guards of a plan that is about to be made; nil can
-	// measure none.
-	Meter func(ctx context.Context, p *plan.Plan, facts *node.Facts) func(context.Context, plan.Guard) (apply.Measurement, error)
-	// Negotiate makes irqbalance leave the interrupts with these numbers alone and says
-	// what was agreed; with none it takes that back. Nil does nothing.
-	Negotiate func(ctx context.Context, irqs []int) (string, error)
-	// Leave is called before Run returns and waits for what irqbalance still has to answer:
-	// some versions end when nobody hears them. Nil waits for nothing.
-	Leave func(ctx context.Context) error
-	// Rivals names other programs that may tune the same; nil knows none.
-	Rivals func() []string
-	// Matches reports whether one of the processes may be a workload's; nil takes any.
-	Matches func(sp *spec.Resolved, pids []int) bool
-	// Sound says why the daemon must not go on, such as a lock that it has lost; nil is never.
-	// It is asked with every sweep.
-	Sound func() error
-	// OnPass hears of every pass, OnAlive many times a minute while the loop is sound, from
-	// several goroutines.
-	OnPass  func(Pass)
-	OnAlive func()
-	Log     *slog.Logger
-}
-
-// How long the loop lets events of a source gather before it looks, so that a driver that
-// comes up with hundreds of vectors costs one pass.
-var settleTimes = map[watch.Source]time.Duration{
-	watch.Writes: 10 * time.Millisecond, watch.Ethtool: 20 * time.Millisecond, watch.Transports: 20 * time.Millisecond,
-	watch.Processes: 50 * time.Millisecond, watch.Kernel: 100 * time.Millisecond, watch.Links: 100 * time.Millisecond,
-	watch.Spec: 200 * time.Millisecond,
-}
 
 // Rhythm of the loop.
 const (
@@ -269,90 +206,6 @@ func (l *Loop) managed() int {
 	return n
 }
 
-// schedule asks for a pass after a while; the earliest counts.
-func (l *Loop) schedule(why Trigger, in time.Duration) {
-	at := time.Now().Add(in)
-	if gap := min(max(l.lastTook, minGap), maxGap); at.Before(l.lastEnd.Add(gap)) {
-		at = l.lastEnd.Add(gap)
-	}
-	if why == OnTimer { // it waits for its time, also when a pass for new processes comes before
-		if l.later.IsZero() || at.Before(l.later) {
-			l.later = at
-		}
-		return
-	}
-	l.must = l.must || why != OnEvent
-	if l.due.IsZero() || at.Before(l.due) {
-		l.due = at
-	}
-	if triggerRank[why] > triggerRank[l.why] {
-		l.why = why
-	}
-}
-
-// next is when the next pass is due, zero for never.
-func (l *Loop) next() time.Time {
-	if l.due.IsZero() || !l.later.IsZero() && l.later.Before(l.due) {
-		return l.later
-	}
-	return l.due
-}
-
-// ripen makes what was to wait a reason for a pass when its time has come.
-func (l *Loop) ripen(now time.Time) {
-	if l.later.IsZero() || now.Before(l.later) {
-		return
-	}
-	l.later, l.must = time.Time{}, true
-	if l.why == "" {
-		l.why = OnTimer
-	}
-}
-
-// triggerRank orders the triggers: the highest of those that led to a pass is named.
-var triggerRank = map[Trigger]int{OnTimer: 1, OnEvent: 2, OnSweep: 3, AtStart: 4, OnSpec: 5, OnSignal: 6}
-
-// hear takes note of an event and asks for a pass if it may matter.
-func (l *Loop) hear(e watch.Event) {
-	l.log.Debug("event", "source", e.Source, "what", e.What, "subject", e.Subject, "pid", e.PID, "comm", e.Comm)
-	l.causes.add(e)
-	if e.Source == watch.Writes && e.What != "lost" && time.Now().Before(l.muted[e.Subject]) {
-		return // its setting waits for its time, however often it is written meanwhile
-	}
-	switch e.Source {
-	case watch.Spec:
-		l.reread = true
-	case watch.Kernel, watch.Links:
-		l.facts = nil
-	case watch.Processes:
-		switch {
-		case e.What == "lost" || len(l.pids) >= maxPIDs:
-			l.anyPID = true
-		case e.PID > 0:
-			l.pids[e.PID] = true
-		}
-	}
-	if e.What == "lost" {
-		l.facts = nil
-	}
-	l.events++
-	l.must = l.must || e.Source != watch.Processes
-	trigger := OnEvent
-	if e.Source == watch.Spec {
-		trigger = OnSpec
-	}
-	l.schedule(trigger, settleTimes[e.Source])
-}
-
-// relevant reports whether what led to a pass can have changed anything: new processes
-// that belong to no workload have not.
-func (l *Loop) relevant() bool {
-	if l.must || l.anyPID || l.resolved == nil || l.c.Matches == nil {
-		return true
-	}
-	return l.c.Matches(l.resolved, slices.Collect(maps.Keys(l.pids)))
-}
-
 // update changes the status.
 func (l *Loop) update(change func(*Status)) {
 	l.mu.Lock()
@@ -403,29 +256,4 @@ func (l *Loop) stop(restore bool) error {
 	}
 	l.log.Info("stopped", "tuning", tuning)
 	return nil
-}
-
-// lock takes the node's lock, waiting for whoever holds it until ctx ends. A wait that is
-// longer than a pass of somebody else should take is told, once.
-func (l *Loop) lock(ctx context.Context) (*state.Lock, error) {
-	began, told := time.Now(), false
-	for {
-		lock, err := state.Acquire(l.c.Node.RunDir(), l.c.Owner)
-		if _, locked := errors.AsType[*state.LockedError](err); !locked {
-			return lock, err
-		}
-		if !told && time.Since(began) > lockedLong {
-			told = true
-			l.log.Warn("waiting for the node's lock", "error", err)
-			l.update(func(s *Status) {
-				s.Problems = append(slices.Clone(s.Problems), "nothing is kept meanwhile: "+err.Error())
-			})
-		}
-		l.alive()
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(lockedRetry):
-		}
-	}
 }

@@ -1,0 +1,158 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/rdmatune/rdmatune/apply"
+	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/gather"
+	"github.com/rdmatune/rdmatune/param"
+	"github.com/rdmatune/rdmatune/plan"
+	"github.com/rdmatune/rdmatune/state"
+)
+
+// carryOut makes the changes of todo and notes what became of each.
+func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather.Gathering, rulings []ruling, problems []string) ([]string, error) {
+	steps := map[string]apply.Step{}
+	step, finish := l.busy()
+	defer finish()
+	r := &apply.Runner{
+		Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
+		Experiment: l.c.Describe(experiment.Reconcile, l.spec, g.Doc, g.Facts),
+		Progress: func(e apply.Event) {
+			step()
+			switch e.Step {
+			case apply.Written, apply.Deferred, apply.Skipped, apply.Failed:
+				steps[e.Address] = e.Step
+			}
+		},
+	}
+	if !todo.Empty() {
+		db, err := experiment.Open(ctx, l.c.Node.StateDir())
+		if err != nil {
+			return problems, fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
+		}
+		r.DB = db
+		defer func() {
+			if err := db.Close(); err != nil {
+				l.log.Error("experiment database", "error", err)
+			}
+		}()
+		if l.c.Meter != nil && len(todo.Guards) > 0 {
+			r.Measure = l.c.Meter(ctx, todo, g.Facts)
+		}
+		p.Experiment = r.Experiment.ID
+	} else {
+		todo.Guards = nil
+	}
+	res, err := r.Run(ctx, todo, g.Doc)
+	if todo.Empty() {
+		p.Experiment = ""
+	}
+	healed := time.Now()
+	broken := map[string]bool{} // workloads whose guard was breached
+	for _, x := range res.Guards {
+		if x.Verdict == experiment.GuardBreached || x.Verdict == experiment.GuardNotMeasured {
+			broken[x.Workload] = x.Verdict == experiment.GuardBreached && slices.Contains(res.RolledBack, x.Workload)
+			problems = append(problems, fmt.Sprintf("guard %q of %s: %s: %s", x.Name, x.Workload, x.Verdict, x.Text))
+		}
+	}
+	outcomes := map[subject]outcome{}
+	for _, c := range todo.Changes {
+		o := done
+		switch s := steps[plan.Address(c.Workload, c.Target)]; {
+		case broken[c.Workload]:
+			o = breached
+		case s == apply.Failed || s == "" && err != nil:
+			o = refused
+		case slices.Contains(res.RolledBack, c.Workload):
+			o = rolledBack
+		case s == apply.Deferred || s == "":
+			o = deferred
+		}
+		l.judge.note(healed, c, todo, o)
+		outcomes[subjectOf(c)] = o
+		if o == done {
+			p.Changed++
+		}
+	}
+	for s, o := range outcomes {
+		d, drifted := l.unhealed[s]
+		if !drifted || o != done {
+			continue
+		}
+		delete(l.unhealed, s)
+		d.Healed = max(healed.Sub(d.When), 1)
+		p.Heals = append(p.Heals, d)
+		l.log.Log(ctx, told(len(p.Heals), slog.LevelInfo), "healed", "address", d.Address, "setting", d.Setting, "value", d.Wrote, "writer", d.Writer, "after", d.Healed.Round(time.Microsecond))
+	}
+	for _, f := range slices.Concat(res.Failures, res.Unrestored) {
+		p.Failures = append(p.Failures, f.Error())
+		problems = append(problems, f.Error())
+		l.log.Error("not in force", "error", f)
+	}
+	for _, w := range res.RolledBack {
+		l.log.Error("rolled back", "workload", w, "experiment", p.Experiment)
+	}
+	if p.Changed > 0 {
+		l.log.Info("changed", "settings", p.Changed, "trigger", p.Trigger, "experiment", p.Experiment, "took", time.Since(p.Began).Round(time.Millisecond))
+	}
+	p.Switches = l.switches(ctx, todo)
+	l.doc = g.Doc
+	if doc, loadErr := state.Load(l.c.Node.StateDir()); loadErr == nil {
+		l.doc = doc
+	}
+	return problems, err
+}
+
+// switches are those that a plan has ordered.
+func (l *Loop) switches(ctx context.Context, p *plan.Plan) []experiment.Switch {
+	if l.c.Switches == nil {
+		return nil
+	}
+	var out []experiment.Switch
+	seen := map[string]bool{}
+	for _, c := range p.Changes {
+		if c.Target.Kind == param.Hint && c.Index != "" && !seen[c.Workload] {
+			seen[c.Workload] = true
+			out = append(out, l.c.Switches(ctx, c.Workload, p.Generations[c.Workload].Counter)...)
+		}
+	}
+	return out
+}
+
+// restore puts every original back, as destroy does.
+func (l *Loop) restore(ctx context.Context) (err error) {
+	lock, err := l.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	g, err := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID}.Gather(ctx, nil, false)
+	if err != nil {
+		return err
+	}
+	p := plan.Make(g.Input)
+	step, finish := l.busy()
+	defer finish()
+	r := &apply.Runner{Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
+		Experiment: l.c.Describe(experiment.Destroy, nil, g.Doc, g.Facts), Progress: func(apply.Event) { step() }}
+	if !p.Empty() {
+		if r.DB, err = experiment.Open(ctx, l.c.Node.StateDir()); err != nil {
+			return fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
+		}
+		defer func() { err = errors.Join(err, r.DB.Close()) }()
+	}
+	res, err := r.Run(ctx, p, g.Doc)
+	if l.c.Negotiate != nil {
+		if _, negErr := l.c.Negotiate(ctx, nil); negErr != nil {
+			err = errors.Join(err, negErr)
+		}
+	}
+	return errors.Join(append(append([]error{err}, res.Failures...), res.Unrestored...)...)
+}
