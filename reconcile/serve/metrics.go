@@ -1,14 +1,12 @@
 package serve
 
 import (
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/param"
@@ -263,13 +261,3 @@ func seconds(t time.Time) float64 {
 
 // label makes a text fit for a label: valid UTF-8, and not long.
 func label(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxLabelBytes)], "") }
-
-// newRegistry returns a registry of what passes add up to, what a status says, and this
-// process's memory, descriptors, CPU time and goroutines.
-func newRegistry(status func() reconcile.Status) (*prometheus.Registry, *counted) {
-	r := prometheus.NewRegistry()
-	r.MustRegister(state{status}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "go_goroutines", Help: "Goroutines of the daemon; that they grow without end is a bug."},
-		func() float64 { return float64(runtime.NumGoroutine()) }))
-	return r, newCounted(r)
-}
