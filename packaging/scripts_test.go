@@ -73,36 +73,121 @@ func (s *sandbox) has(name string) bool {
 	return err == nil
 }
 
+// A service is what systemd and the administrator have made of the unit. The programs of
+// its sandbox change it as the real ones do.
+type service struct{ active, enabled string }
+
+// sandbox returns one in which the unit is as s says, and a function that returns how it is
+// by now.
+func (s service) sandbox(t *testing.T) (*sandbox, func() service) {
+	t.Helper()
+	b := newSandbox(t)
+	b.write(t, "active", s.active)
+	b.write(t, "enabled", s.enabled)
+	b.says["systemctl"] = `[ "$1" != is-active ] || cat DIR/active`
+	b.says["deb-systemd-helper"] = `case "$*" in
+*was-enabled*) case "$(cat DIR/enabled)" in enabled | "") exit 0 ;; *) exit 1 ;; esac ;;
+"enable "*) [ "$(cat DIR/enabled)" = masked ] || echo enabled > DIR/enabled ;;
+esac`
+	b.says["deb-systemd-invoke"] = `case "$1 $(cat DIR/enabled) $(cat DIR/active)" in
+stop*) [ "$(cat DIR/active)" = failed ] || echo inactive > DIR/active ;;
+"start enabled "* | "restart enabled "* | "restart "*" active") echo active > DIR/active ;;
+*) echo "it is disabled or masked, not starting it" >&2 ;;
+esac`
+	for name, text := range b.says {
+		b.says[name] = strings.ReplaceAll(text, "DIR", b.dir)
+	}
+	return b, func() service {
+		var now service
+		for name, into := range map[string]*string{"active": &now.active, "enabled": &now.enabled} {
+			text, err := os.ReadFile(filepath.Join(b.dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			*into = strings.TrimSpace(string(text))
+		}
+		return now
+	}
+}
+
+// TestServiceStays: whatever happens to the package while it is there, the service is
+// afterwards as the administrator left it.
+func TestServiceStays(t *testing.T) {
+	type call []string // a script with its arguments
+	ways := map[string][]call{
+		"upgrade":                     {{"prerm", "upgrade", "0.2.0"}, {"postrm", "upgrade", "0.2.0"}, {"postinst", "configure", "0.1.0"}},
+		"the same version again":      {{"prerm", "upgrade", "0.1.0"}, {"postrm", "upgrade", "0.1.0"}, {"postinst", "configure", "0.1.0"}},
+		"an upgrade that is refused":  {{"prerm", "upgrade", "0.2.0"}, {"postinst", "abort-upgrade", "0.2.0"}},
+		"an upgrade that is undone":   {{"prerm", "upgrade", "0.2.0"}, {"postrm", "upgrade", "0.2.0"}, {"postrm", "abort-upgrade", "0.1.0"}, {"postinst", "abort-upgrade", "0.2.0"}},
+		"a removal that is refused":   {{"prerm", "remove"}, {"postinst", "abort-remove"}},
+		"refused twice":               {{"prerm", "remove"}, {"postinst", "abort-remove"}, {"prerm", "remove"}, {"postinst", "abort-remove"}},
+		"a conflict that is undone":   {{"prerm", "deconfigure", "in-favour", "other", "1"}, {"postinst", "abort-deconfigure", "in-favour", "other", "1"}},
+		"removed and installed again": {{"prerm", "remove"}, {"postrm", "remove"}, {"postinst", "configure", "0.1.0"}},
+		"configured again":            {{"postinst", "configure", "0.1.0"}},
+	}
+	for _, at := range []service{
+		{"active", "enabled"}, {"inactive", "enabled"}, {"inactive", "disabled"}, {"inactive", "masked"}, {"active", "disabled"},
+	} {
+		for name, calls := range ways {
+			t.Run(at.active+", "+at.enabled+"/"+name, func(t *testing.T) {
+				s, now := at.sandbox(t)
+				want := at
+				if at == (service{"active", "disabled"}) && calls[0][0] == "prerm" && calls[0][1] == "remove" {
+					want.active = "inactive" // started by hand, and stopped with the package
+				}
+				for _, c := range calls {
+					if _, said, ok := s.run(t, c[0], c[1:]...); !ok {
+						t.Fatalf("%v: %s", c, said)
+					}
+				}
+				if got := now(); got != want {
+					t.Errorf("it was %+v and is %+v, want %+v", at, got, want)
+				}
+				if s.has("run/rdmatune.stopped") || s.has("var/lib/rdmatune/removed") {
+					t.Error("a mark of the removal is still there")
+				}
+			})
+		}
+	}
+}
+
 func TestPostinst(t *testing.T) {
 	for _, c := range []struct {
-		name, state string
-		args        []string
-		want        string // the call that starts the daemon, "" for none
+		name, active string
+		args         []string
+		want         string // what is done to the daemon, "" for nothing
 	}{
-		{"installed", "inactive", []string{"configure", ""}, "deb-systemd-invoke start rdmatune.service"},
-		{"upgraded while it runs", "active", []string{"configure", "0.1.0"}, "deb-systemd-invoke restart rdmatune.service"},
-		{"upgraded after it failed", "failed", []string{"configure", "0.1.0"}, "deb-systemd-invoke restart rdmatune.service"},
+		{"installed", "inactive", []string{"configure", ""}, "start"},
+		{"upgraded while it runs", "active", []string{"configure", "0.1.0"}, "restart"},
+		{"upgraded after it failed", "failed", []string{"configure", "0.1.0"}, "restart"},
+		{"upgraded while it is to be started again", "activating", []string{"configure", "0.1.0"}, "restart"},
+		{"upgraded while it is being stopped", "deactivating", []string{"configure", "0.1.0"}, ""},
 		{"upgraded while it is stopped", "inactive", []string{"configure", "0.1.0"}, ""},
-		{"installed again after a removal", "removed", []string{"configure", "0.1.0"}, "deb-systemd-invoke start rdmatune.service"},
-		{"a removal that was refused", "inactive", []string{"abort-remove"}, "deb-systemd-invoke start rdmatune.service"},
+		{"installed again after a boot without it", "removed", []string{"configure", "0.1.0"}, "start"},
+		{"an upgrade that was refused", "inactive", []string{"abort-upgrade", "0.2.0"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newSandbox(t)
-			s.says["systemctl"] = `[ "$1" != is-active ] || echo ` + c.state
-			if c.state == "removed" {
-				s.says["systemctl"] = `[ "$1" != is-active ] || echo inactive`
-				if _, said, ok := s.run(t, "postrm", "remove"); !ok || said != "" {
-					t.Fatalf("removal: ok %v, said %q", ok, said)
+			at := service{c.active, "enabled"}
+			if c.active == "removed" {
+				at.active = "inactive"
+			}
+			s, _ := at.sandbox(t)
+			if c.active == "removed" {
+				for _, script := range []string{"prerm", "postrm"} {
+					if _, said, ok := s.run(t, script, "remove"); !ok || said != "" {
+						t.Fatalf("removal: ok %v, said %q", ok, said)
+					}
+				}
+				if err := os.Remove(filepath.Join(s.dir, "run/rdmatune.stopped")); err != nil { // the boot
+					t.Fatal(err)
 				}
 			}
 			calls, said, ok := s.run(t, "postinst", c.args...)
 			if !ok || said != "" || !strings.Contains(calls, "deb-systemd-helper enable rdmatune.service\n") {
 				t.Errorf("ok %v, said %q, calls:\n%s", ok, said, calls)
 			}
-			if s.has("run/rdmatune.removed") {
-				t.Error("the mark of a removal is still there")
-			}
-			if started := strings.Contains(calls, "deb-systemd-invoke"); started != (c.want != "") || !strings.Contains(calls, c.want) {
+			want := "deb-systemd-invoke " + c.want + " rdmatune.service\n"
+			if done := strings.Contains(calls, "deb-systemd-invoke"); done != (c.want != "") || done && !strings.Contains(calls, want) {
 				t.Errorf("want %q, calls:\n%s", c.want, calls)
 			}
 		})
@@ -143,7 +228,7 @@ func TestPrerm(t *testing.T) {
 			if ok != c.ok || strings.Contains(calls, destroy) != c.destroyed || !strings.Contains(said, c.said) || c.said == "" && said != "" {
 				t.Errorf("ok %v, said %q, calls:\n%s", ok, said, calls)
 			}
-			if !strings.HasPrefix(calls, "deb-systemd-invoke stop rdmatune.service\n") {
+			if !strings.HasPrefix(calls, "systemctl is-active rdmatune.service\ndeb-systemd-invoke stop rdmatune.service\n") {
 				t.Errorf("not stopped first; calls:\n%s", calls)
 			}
 		})
