@@ -61,5 +61,8 @@ type Config struct {
 	// several goroutines.
 	OnPass  func(Pass)
 	OnAlive func()
-	Log     *slog.Logger
+	// OnReload is called before a signal makes the loop read the spec anew, and what it
+	// returns afterwards.
+	OnReload func() (done func())
+	Log      *slog.Logger
 }

@@ -133,11 +133,7 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 				return errors.New("the watcher was closed")
 			}
 		case <-hup:
-			l.log.Info("reload", "trigger", OnSignal)
-			l.reload()
-			l.judge.forget()
-			l.facts = nil
-			l.schedule(OnSignal, 0)
+			l.signalled()
 		case <-sweep.C:
 			if l.c.Sound != nil {
 				if err := l.c.Sound(); err != nil {
@@ -158,6 +154,18 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 			timer.Stop()
 		}
 	}
+}
+
+// signalled reads the spec anew, and tries again what was given up.
+func (l *Loop) signalled() {
+	if l.c.OnReload != nil {
+		defer l.c.OnReload()()
+	}
+	l.log.Info("reload", "trigger", OnSignal)
+	l.reload()
+	l.judge.forget()
+	l.facts = nil
+	l.schedule(OnSignal, 0)
 }
 
 func (l *Loop) alive() {

@@ -183,6 +183,10 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 	var server *serve.Server
 	c.OnPass = func(p reconcile.Pass) { server.Observe(p) }
 	c.OnAlive = func() { notify(log, daemon.SdNotifyWatchdog) }
+	c.OnReload = func() func() {
+		notify(log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
+		return func() { notify(log, daemon.SdNotifyReady) }
+	}
 	loop := reconcile.New(c)
 	server = serve.New(loop.Status)
 	defer func() { err = errors.Join(err, server.Shutdown(context.Background())) }()

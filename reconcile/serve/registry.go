@@ -27,7 +27,9 @@ type process struct{ all prometheus.Collector }
 
 // hosts reports whether a metric is said to be the process's and is the host's. A
 // description tells its name only in the text that begins so.
-func hosts(d *prometheus.Desc) bool { return strings.HasPrefix(d.String(), `Desc{fqName: "process_network_`) }
+func hosts(d *prometheus.Desc) bool {
+	return strings.HasPrefix(d.String(), `Desc{fqName: "process_network_`)
+}
 
 // Describe implements prometheus.Collector.
 func (p process) Describe(ch chan<- *prometheus.Desc) {
