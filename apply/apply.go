@@ -136,6 +136,7 @@ type target struct {
 	inForce  []param.Setting
 	touched  bool // the driver was asked to write
 	through  bool // all changes are in force
+	partly   bool // what is in force and not as planned is as near as the kernel goes now
 }
 
 // run is the state of one apply.
@@ -351,7 +352,8 @@ func (a *run) apply(ctx context.Context, t *target) {
 		a.count(t, 1)
 		a.note(t)
 		a.event(Event{Step: Written, Address: addr, Detail: describe(t.changes), Took: took})
-	case errors.Is(err, drivers.ErrDeferred):
+	case errors.Is(err, drivers.ErrDeferred), errors.Is(err, drivers.ErrPartly):
+		t.partly = errors.Is(err, drivers.ErrPartly)
 		a.note(t)
 		a.result.Pending = append(a.result.Pending, plan.Note{Address: addr, Reason: err.Error()})
 		a.event(Event{Step: Deferred, Address: addr, Detail: err.Error(), Took: took})
@@ -399,6 +401,8 @@ func (a *run) note(t *target) {
 		switch {
 		case !ok && !t.through:
 			// Not reported: the thread or the target is gone, or was never written.
+		case ok && s.Value != c.New && t.partly:
+			a.partly(c, c.New, s.Value)
 		case ok && s.Value != c.New:
 			// It stayed as it was; a value that is neither old nor new is another's.
 		case c.Action == param.Restore:
@@ -407,4 +411,16 @@ func (a *run) note(t *target) {
 			a.doc.Wrote(a.plan.BootID, c)
 		}
 	}
+}
+
+// partly makes the state say that c's setting goes back to original, and is at got on
+// the way there.
+func (a *run) partly(c param.Change, original, got param.Value) {
+	k := state.Key{Target: c.Target.Key(), ID: c.ID, Index: c.Index}
+	if e := a.doc.Find(a.plan.BootID, k); e != nil {
+		e.Written, e.Maybe = got, nil
+		return
+	}
+	a.doc.Put(state.Entry{BootID: a.plan.BootID, Target: k.Target, ID: c.ID, Index: c.Index,
+		Original: original, Written: got, Workloads: []string{c.Workload}})
 }

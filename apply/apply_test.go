@@ -95,6 +95,9 @@ func (b *bed) plan(text string) (*plan.Plan, *state.Document) {
 	}
 	doc.Recover(records)
 	in := plan.Input{Spec: &spec.Resolved{}, State: doc, BootID: b.boot, Destroy: text == "", Unreadable: map[param.Target]error{}}
+	if in.Online, in.Present, err = b.node.CPUs(); err != nil {
+		b.t.Fatal(err)
+	}
 	if text != "" {
 		name := filepath.Join(b.t.TempDir(), "node.hcl")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

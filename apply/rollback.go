@@ -118,13 +118,20 @@ func (a *run) undo(ctx context.Context, t *target) {
 	if wasThrough {
 		a.count(t, -1)
 	}
-	if err != nil {
+	partly := errors.Is(err, drivers.ErrPartly)
+	if err != nil && !partly {
 		a.result.Unrestored = append(a.result.Unrestored, fmt.Errorf("%s: rollback: %w", addr, err))
 		a.note(t)
 		return
 	}
 	for _, c := range t.changes {
 		a.unnote(c)
+		if s, ok := drivers.Lookup(t.inForce, c.ID, c.Index); partly && ok && s.Value != c.Old {
+			a.partly(c, c.Old, s.Value)
+		}
+	}
+	if partly {
+		a.result.Pending = append(a.result.Pending, plan.Note{Address: addr, Reason: err.Error()})
 	}
 	a.event(Event{Step: RolledBack, Address: addr, Detail: describe(back), Took: time.Since(began)})
 }

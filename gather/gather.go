@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rdmatune/rdmatune/drivers"
-	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"

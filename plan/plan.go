@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
@@ -28,6 +29,9 @@ type Input struct {
 	Unreadable map[param.Target]error
 	State      *state.Document
 	BootID     string
+	// Online and Present are CPUs; empty where they are not known. The kernel cuts a
+	// thread's affinity to those that are online.
+	Online, Present cpulist.Set
 	// Force restores originals also where somebody else has changed the value.
 	Force bool
 	// Destroy says that there is no spec: everything is restored.

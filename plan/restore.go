@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/state"
 )
@@ -56,20 +57,23 @@ func (m *maker) restore() {
 			drop[key] = true
 			continue
 		}
+		original, waits := m.attainable(e.ID, e.Original, have.Value)
 		switch {
-		case have.Value == e.Original:
+		case have.Value == original:
 			drop[key] = true
 		case e.Original.IsAbsent() && e.Target.Kind != param.Hint:
 			drop[key] = true
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "%s stays %s: it was unset before, and the kernel takes no unset value back", attr(e.ID), param.Format(e.ID, have.Value))
 		case !have.Value.IsKnown():
 			m.note(&m.plan.Unreadable, workload, e.Target.Kind, e.Target.Name, "its original is kept: the value is not observable (%s)", have.Value.Reason())
-		case !e.Ours(have.Value) && !m.in.Force:
+		case !m.ours(e, have.Value) && !m.in.Force:
 			m.plan.LeftAlone++
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "left alone: somebody has changed %s to %s since rdmatune wrote %s; --force restores the original %s",
 				attr(e.ID), param.Format(e.ID, have.Value), param.Format(e.ID, e.Written), param.Format(e.ID, e.Original))
+		case waits != "":
+			m.note(&m.plan.Pending, workload, e.Target.Kind, e.Target.Name, "%s -> %s: %s", attr(e.ID)+" "+param.Format(e.ID, have.Value), param.Format(e.ID, original), waits)
 		default:
-			m.restoreTo(workload, found.Target, have, e.Original)
+			m.restoreTo(workload, found.Target, have, original)
 			restored[key.Target] = workload
 		}
 	}
@@ -87,6 +91,49 @@ func (m *maker) restore() {
 			m.release(restored[t], t)
 		}
 	}
+}
+
+// attainable returns the part of a setting's original that this machine can have: an
+// affinity may name CPUs that could be plugged in and are not. waits says what is needed
+// for a write to get nearer to it than have, the value that it has.
+func (m *maker) attainable(id param.ID, original, have param.Value) (_ param.Value, waits string) {
+	want, ok := affinity(id, original)
+	if !ok || have == original || m.in.Online.IsEmpty() {
+		return original, ""
+	}
+	want = want.Intersection(m.in.Present)
+	if want.IsEmpty() {
+		return original, ""
+	}
+	now := want.Intersection(m.in.Online)
+	if is, ok := affinity(id, have); now.IsEmpty() || ok && now.IsSubsetOf(is) && is.IsSubsetOf(want) && !is.Equals(want) {
+		waits = "CPUs " + cpulist.Format(want.Difference(m.in.Online)) + " are offline"
+	}
+	return param.Text(cpulist.Format(want)), waits
+}
+
+// ours is e.Ours, also of what the kernel made of an affinity that an apply wrote and
+// did not live to read back.
+func (m *maker) ours(e state.Entry, have param.Value) bool {
+	if e.Ours(have) {
+		return true
+	}
+	if e.Maybe == nil || m.in.Online.IsEmpty() {
+		return false
+	}
+	wrote, ok := affinity(e.ID, *e.Maybe)
+	is, known := affinity(e.ID, have)
+	return ok && known && !is.IsEmpty() && is.IsSubsetOf(wrote) && wrote.Intersection(m.in.Online).IsSubsetOf(is)
+}
+
+// affinity returns the CPUs that v stands for, where id is of a thread.
+func affinity(id param.ID, v param.Value) (cpulist.Set, bool) {
+	text, ok := v.AsText()
+	if !ok || id != param.PinCPUs {
+		return cpulist.New(), false
+	}
+	set, err := cpulist.ParseKernel(text)
+	return set, err == nil
 }
 
 // unobservable reports whether a target's settings could not be read.
@@ -128,7 +175,8 @@ func (m *maker) restoreBornAfter(workload string, found param.Observed) {
 		if t.Kind == param.Pinning {
 			original, _ = m.processOriginal(t)
 		}
-		if inherited && original.IsKnown() && original != s.Value {
+		original, waits := m.attainable(s.ID, original, s.Value)
+		if inherited && original.IsKnown() && original != s.Value && waits == "" {
 			m.restoreTo(workload, found.Target, s, original)
 		}
 	}

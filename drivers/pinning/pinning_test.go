@@ -170,6 +170,53 @@ func TestApplyErrors(t *testing.T) {
 	}
 }
 
+// offline takes CPU 7 of eight off line, and cuts affinities like the kernel.
+type offline struct{ *node.Node }
+
+func (offline) CPUs() (online, present cpulist.Set, err error) {
+	return cpulist.New(0, 1, 2, 3, 4, 5, 6), cpulist.New(0, 1, 2, 3, 4, 5, 6, 7), nil
+}
+
+func (o offline) SetAffinity(tid int, set cpulist.Set) error {
+	online, _, _ := o.CPUs()
+	return o.Node.SetAffinity(tid, set.Intersection(online))
+}
+
+// TestOffline restores every thread as far as that goes; what is asked for anew must be
+// had in full.
+func TestOffline(t *testing.T) {
+	n := offline{drivertest.Simulated(t, "small")}
+	if err := n.Adopt(trainer); err != nil {
+		t.Fatal(err)
+	}
+	d := pinning.New(n, nil)
+	target := param.Target{Kind: param.Pinning, Name: "4711", Incarnation: "1000"}
+	restore := func(index, to string) param.Change {
+		c := pin(index, "1", to)
+		c.Action = param.Restore
+		return c
+	}
+	var pins []param.Change
+	for _, index := range []string{"4711@1000", "4712@1000", "4713@1000"} {
+		pins = append(pins, pin(index, "0-7", "1"))
+	}
+	if _, err := d.Apply(t.Context(), target, pins, param.Order{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Apply(t.Context(), target, []param.Change{restore("4711@1000", "0-7"), restore("4712@1000", "6-7"), restore("4713@1000", "0-3")}, param.Order{})
+	if want := "4711@1000=0-6 4712@1000=6 4713@1000=0-3"; !errors.Is(err, drivers.ErrPartly) || show(got) != want {
+		t.Errorf("in force %s, %v; want %s in part", show(got), err, want)
+	}
+	// What the machine does not have is not missed.
+	got, err = d.Apply(t.Context(), target, []param.Change{restore("4711@1000", "0-1,8-200")}, param.Order{})
+	if want := "4711@1000=0-1 4712@1000=6 4713@1000=0-3"; err != nil || show(got) != want {
+		t.Errorf("in force %s, %v; want %s", show(got), err, want)
+	}
+	if _, err := d.Apply(t.Context(), target, []param.Change{pin("4711@1000", "0-1", "0-7")}, param.Order{}); err == nil || errors.Is(err, drivers.ErrPartly) {
+		t.Errorf("pinned to an offline CPU: %v", err)
+	}
+}
+
 // TestLive pins a child of this test on the machine itself and lets it go again.
 func TestLive(t *testing.T) {
 	n, err := node.Open("local", t.TempDir())
