@@ -219,9 +219,6 @@ func linkUp(ctx context.Context, s *soak) (string, error) {
 
 func cpuOff(_ context.Context, s *soak) (string, error) {
 	s.w.offline = true
-	for _, p := range s.w.processes {
-		p.narrowed = true
-	}
 	return "", os.WriteFile("/sys/devices/system/cpu/cpu3/online", []byte("0"), 0)
 }
 

@@ -30,9 +30,6 @@ type process struct {
 	comm  string
 	cmd   *exec.Cmd
 	ended chan struct{}
-	// narrowed: CPU 3 was away while it lived. The kernel cuts a set that is written then
-	// down to what is there, and gives nothing back.
-	narrowed bool
 }
 
 // A world is the machine as the model has it: what is wanted, what bad conditions last, and
@@ -170,7 +167,7 @@ func (w *world) problems() (must, may []string) {
 		may = append(may, "is not healed")
 	}
 	if w.blocked() {
-		may = append(may, "no space left", "read-only file system", "reserve", "journal", "state", "disk", "readonly", "first look", "nothing was changed", "left as they are")
+		may = append(may, "no space left", "read-only file system", "reserve", "journal", "state", "disk", "readonly", "first look", "nothing was changed", "left as they are", "is made next")
 	}
 	return must, may
 }
@@ -273,7 +270,7 @@ func (w *world) spawn(comm string) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	p := &process{comm: comm, cmd: cmd, ended: make(chan struct{}), narrowed: w.offline}
+	p := &process{comm: comm, cmd: cmd, ended: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // it is killed
 		close(p.ended)
