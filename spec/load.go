@@ -1,35 +1,23 @@
 package spec
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"sort"
-	"strings"
-	"syscall"
 
 	version "github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclparse"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
-
-// maxFile is the largest spec file that is read. Real specs are a few KiB; a
-// device node or a runaway log must not fill the memory of a root process.
-const maxFile = 4 << 20
 
 // A Spec is a loaded spec: syntactically and structurally right, and right on
 // every node as far as that can be known without one.
 type Spec struct {
-	// Root is the absolute path of the directory or the single file that was loaded.
-	Root string
+	// Path is the absolute path that the spec was asked for by; Root is where it led,
+	// through symbolic links: the directory or the single file that was loaded.
+	Path, Root string
 	// Digest identifies the texts of the files and the values of the variables.
 	Digest string
 	// Files holds the parsed files by the name that diagnostics use.
@@ -39,6 +27,16 @@ type Spec struct {
 	locals    map[string]*hcl.Attribute
 	workloads []*workload
 	reconcile *workload // the reconcile block, nil without one
+
+	// What it was loaded from besides the texts: the files' names in their order, and what
+	// gave the variables their values.
+	names   []string
+	vars    []VarSource
+	environ []string
+}
+
+func newSpec() *Spec {
+	return &Spec{Files: map[string]*hcl.File{}, locals: map[string]*hcl.Attribute{}}
 }
 
 // Empty reports whether the spec has no workload, and so asks for nothing.
@@ -70,27 +68,33 @@ type Options struct {
 
 // Load reads the spec at path: one file, or a directory's *.hcl files in the order
 // of their names. It returns the spec also with warnings; with errors the spec can
-// only be used for its Files, to print them.
+// only be used for its Path, Root and Files, to print them.
 func Load(path string, o Options) (*Spec, hcl.Diagnostics) {
-	s := &Spec{Files: map[string]*hcl.File{}, locals: map[string]*hcl.Attribute{}}
-	names, err := specFiles(path)
-	if err != nil {
-		return s, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Cannot read the spec", Detail: err.Error()}}
+	s := newSpec()
+	var err error
+	if s.Path, err = filepath.Abs(path); err != nil {
+		return s, unreadable("Cannot read the spec", err)
 	}
-	if s.Root, err = filepath.Abs(path); err != nil {
-		return s, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Cannot read the spec", Detail: err.Error()}}
-	}
+	s.Root = s.Path
 	if real, err := filepath.EvalSymlinks(s.Root); err == nil {
 		s.Root = real
 	}
+	if s.names, err = specFiles(path); err != nil {
+		return s, unreadable("Cannot read the spec", err)
+	}
+	return s, s.load(o, readFile)
+}
+
+// load makes s of the files that it has the names of.
+func (s *Spec) load(o Options, read reader) hcl.Diagnostics {
 	digest := sha256.New()
 	parser := hclparse.NewParser()
 	var diags hcl.Diagnostics
 	var bodies []hcl.Body
-	for _, name := range names {
-		src, err := readFile(name)
+	for _, name := range s.names {
+		src, err := read(name)
 		if err != nil {
-			diags = diags.Append(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read the spec", Detail: err.Error()})
+			diags = append(diags, unreadable("Cannot read the spec", err)...)
 			continue
 		}
 		if d := tooComplex(src, name); d != nil {
@@ -107,22 +111,23 @@ func Load(path string, o Options) (*Spec, hcl.Diagnostics) {
 		}
 	}
 	if diags.HasErrors() {
-		return s, diags
+		return diags
 	}
 	d := &decoder{spec: s}
 	d.root(bodies)
 	diags = append(diags, d.diags...)
 	if diags.HasErrors() {
-		return s, diags
+		return diags
 	}
-	s.variables, d.diags = resolveVariables(d.variables, o)
+	s.variables, d.diags = resolveVariables(d.variables, o, read)
 	diags = append(diags, d.diags...)
-	for name, f := range varFiles(o) {
+	for name, f := range varFiles(o, read) {
 		s.Files[name] = f
 	}
 	if diags.HasErrors() {
-		return s, diags
+		return diags
 	}
+	s.vars, s.environ = o.Vars, ours(o.Environ, d.variables)
 	for _, name := range sortedKeys(s.variables) {
 		fmt.Fprintf(digest, "var %s=%#v\n", name, s.variables[name])
 	}
@@ -130,98 +135,7 @@ func Load(path string, o Options) (*Spec, hcl.Diagnostics) {
 
 	// What is wrong on any node shows against a node of which only the types are known.
 	_, rd := s.evaluate(nil)
-	diags = append(diags, rd...)
-	return s, diags
-}
-
-// specFiles returns the files that make up the spec at path.
-func specFiles(path string) ([]string, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, fileError(err)
-	}
-	if !st.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, fileError(err)
-	}
-	var names []string
-	for _, e := range entries {
-		if !e.IsDir() && strings.HasSuffix(e.Name(), ".hcl") && !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, filepath.Join(path, e.Name()))
-		}
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%s holds no *.hcl file", path)
-	}
-	sort.Strings(names)
-	return names, nil
-}
-
-func readFile(name string) ([]byte, error) {
-	// Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fileError(err)
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fileError(err)
-	}
-	if len(src) > maxFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
-	}
-	return bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), nil
-}
-
-// fileError puts the path before the reason, as every other message does.
-func fileError(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return fmt.Errorf("%s: %w", pe.Path, pe.Err)
-	}
-	return err
-}
-
-// Bounds on the structure of a file. The parser and the evaluator follow nesting by
-// recursion: without a bound, a file of brackets ends the program by its stack.
-const (
-	maxNesting   = 500
-	maxOperators = 20_000
-)
-
-// tooComplex says that a file is nested too deeply or has too many operators.
-func tooComplex(src []byte, name string) *hcl.Diagnostic {
-	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // what is wrong with them is the parser's to say
-	depth, operators, directives := 0, 0, 0
-	for _, t := range tokens {
-		switch t.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp,
-			hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc:
-			depth++
-		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd,
-			hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc:
-			depth--
-		case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash,
-			hclsyntax.TokenPercent, hclsyntax.TokenQuestion, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenDot:
-			operators++
-		}
-		if t.Type == hclsyntax.TokenTemplateControl {
-			directives++ // these nest by their words, not by their brackets
-		}
-		if depth > maxNesting || directives > maxNesting || operators > maxOperators {
-			return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too complex",
-				Detail:  fmt.Sprintf("A spec file is nested at most %[1]d deep and has at most %[1]d template directives and %[2]d operators.", maxNesting, maxOperators),
-				Subject: t.Range.Ptr()}
-		}
-	}
-	return nil
+	return append(diags, rd...)
 }
 
 // decoder turns parsed bodies into a Spec.

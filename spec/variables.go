@@ -17,8 +17,8 @@ const EnvPrefix = "RDMATUNE_VAR_"
 
 // A VarSource is one --var or --var-file of the command line. Later ones win.
 type VarSource struct {
-	Text string // name=value
-	File string // an HCL file of assignments; used when Text is empty
+	Text string `json:"text,omitempty"` // name=value
+	File string `json:"file,omitempty"` // an HCL file of assignments; used when Text is empty
 }
 
 // A variable is one variable block.
@@ -65,7 +65,7 @@ func (d *decoder) variable(blk *hcl.Block) {
 
 // resolveVariables gives each declared variable its value: default, then
 // environment, then the command line in its order.
-func resolveVariables(decl map[string]*variable, o Options) (map[string]cty.Value, hcl.Diagnostics) {
+func resolveVariables(decl map[string]*variable, o Options, read reader) (map[string]cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
 	vals := map[string]cty.Value{}
 	for name, v := range decl {
@@ -121,7 +121,7 @@ func resolveVariables(decl map[string]*variable, o Options) (map[string]cty.Valu
 			text(strings.TrimSpace(name), raw, "--var "+strings.TrimSpace(name))
 			continue
 		}
-		f, d := parseVarFile(src.File)
+		f, d := parseVarFile(src.File, read)
 		diags = append(diags, d...)
 		if d.HasErrors() {
 			continue
@@ -152,20 +152,20 @@ func looksLikeHCL(raw string) bool {
 	return strings.HasPrefix(raw, "[") || strings.HasPrefix(raw, "{") || strings.HasPrefix(raw, `"`)
 }
 
-func parseVarFile(name string) (*hcl.File, hcl.Diagnostics) {
-	src, err := readFile(name)
+func parseVarFile(name string, read reader) (*hcl.File, hcl.Diagnostics) {
+	src, err := read(name)
 	if err != nil {
-		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Cannot read --var-file", Detail: err.Error()}}
+		return nil, unreadable("Cannot read --var-file", err)
 	}
 	return hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 }
 
 // varFiles parses the --var-file files once more, for the source lines of diagnostics.
-func varFiles(o Options) map[string]*hcl.File {
+func varFiles(o Options, read reader) map[string]*hcl.File {
 	files := map[string]*hcl.File{}
 	for _, src := range o.Vars {
 		if src.Text == "" {
-			if f, _ := parseVarFile(src.File); f != nil {
+			if f, _ := parseVarFile(src.File, read); f != nil {
 				files[src.File] = f
 			}
 		}
