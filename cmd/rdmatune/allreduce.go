@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -65,12 +67,15 @@ type ringCell struct {
 	Profile   map[string]string
 }
 
-// A ringLine is one line between the parent and a rank, whichever field is set.
+// A ringLine is one line between the parent and a rank, whichever field is set. When all
+// ranks have answered, the parent ends its lines, and the ranks end.
 type ringLine struct {
 	Job   *ringJob   `json:",omitempty"` // to the rank, first
 	Addr  string     `json:",omitempty"` // of the rank; then to it: of the next rank
-	Cells []ringCell `json:",omitempty"` // of the rank, in the end
-	Error string     `json:",omitempty"` // of the rank
+	Stop  bool       `json:",omitempty"` // to the rank: measure no more, and say what there is
+	Cells []ringCell `json:",omitempty"` // of the rank, in the end: what it measured
+	Error string     `json:",omitempty"` // of the rank: why it ended early
+	Wrong bool       `json:",omitempty"` // of the rank: with it, a sum was wrong
 }
 
 func newBenchAllreduce(o *options) *cobra.Command {
@@ -81,7 +86,8 @@ func newBenchAllreduce(o *options) *cobra.Command {
 		Long: `Start one process for each rank on this node, join them in a ring over the transport,
 and time all-reduces of float32 data, with hint 0 and with the hint that matches the
 messages (a rank's share of the data and a fifth), in turns. Every result is checked.
-It says above which size the low-latency path loses.`,
+It says above which size the low-latency path loses. An interrupt ends the run with a
+report of what was measured until then.`,
 		Example: `  rdmatune bench allreduce --ranks 4
   rdmatune bench allreduce --ranks 4 --device rxe0,rxe1 --sizes 256KiB..2MiB`,
 		Args: cobra.NoArgs,
@@ -138,20 +144,28 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 	began := time.Now()
 	before := s.node.Activity(facts, devices[0])
 	printf(os.Stderr, "Measuring %d sizes on %d ranks, %d all-reduces of each size and hint ...\n", len(j.Sizes), j.Ranks, j.Count)
-	cells, err := o.runRing(ctx, j, devices)
-	if ctx.Err() != nil {
-		return errors.New("interrupted: the ranks are ended, and nothing is reported")
-	}
-	if err != nil {
-		return err
-	}
+	cells, runErr := o.runRing(ctx, j, devices)
+	interrupted := ctx.Err() != nil
+	ctx = context.WithoutCancel(ctx)
 	r := newRingReport(j, cells)
+	switch r.Interrupted = interrupted; {
+	case interrupted && len(r.Sizes) == 0:
+		return errors.New("interrupted before anything was measured; the ranks are ended")
+	case !interrupted && runErr != nil:
+		return runErr
+	}
 	e := experiment.Experiment{
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: "allreduce", Status: experiment.Done,
 		Duration: time.Since(began), Node: s.identity(facts, devices[0]), Device: devices[0], Simulated: simulated(s.node, facts, devices[0]),
 		Version: spec.Version, Detail: experiment.Detail{
 			Notes: []string{fmt.Sprintf("ring all-reduce of %d ranks on %s; sizes are of the data, latencies from a barrier to the end of all ranks", j.Ranks, f.device)},
 		},
+	}
+	if interrupted {
+		e.Status = experiment.Interrupted
+	}
+	if runErr != nil {
+		e.Error = runErr.Error()
 	}
 	s.surroundings(ctx, &e, facts, devices[0], before)
 	r.Simulated, r.Experiment = e.Simulated, e.ID
@@ -166,66 +180,98 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 		return err
 	}
 	if f.asJSON {
-		return writeJSON(r)
+		return errors.Join(runErr, writeJSON(r))
 	}
-	return r.writeText()
+	return errors.Join(runErr, r.writeText())
 }
 
+// stopTime is how long ranks may take to say what they have, when they are stopped.
+const stopTime = 10 * time.Second
+
 // runRing starts the ranks, introduces them to each other, and returns what all of them
-// measured.
+// measured; after an interrupt, what those measured that say so in time.
 func (o *options) runRing(ctx context.Context, j ringJob, devices []string) ([]ringCell, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	alive, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	spare := context.AfterFunc(ctx, kill) // nothing is lost with ranks that have not begun
 	ranks := make([]*ringProcess, j.Ranks)
 	for i := range ranks {
 		j.Rank, j.Device = i, devices[i%len(devices)]
-		if ranks[i], err = startRank(ctx, self, o, j); err != nil {
+		if ranks[i], err = startRank(alive, self, o, j); err != nil {
 			break
 		}
 	}
-	var cells []ringCell
 	if err == nil {
-		cells, err = conduct(ranks)
+		err = introduce(ranks)
+	}
+	var cells []ringCell
+	if err == nil && spare() {
+		unheard := context.AfterFunc(ctx, func() {
+			for _, p := range ranks {
+				p.write(ringLine{Stop: true}) // one that is gone is seen below
+			}
+			time.AfterFunc(stopTime, kill)
+		})
+		cells, err = collect(ctx, ranks, kill)
+		unheard()
 	}
 	if err != nil {
-		cancel() // the others wait for one that is gone
+		kill() // the others wait for one that is gone
 	}
+	ranks = slices.DeleteFunc(ranks, func(p *ringProcess) bool { return p == nil })
 	for _, p := range ranks {
-		if p != nil {
-			err = errors.Join(err, p.wait(err != nil))
+		p.in.Close() // which lets it end; one after the other they would miss each other
+	}
+	killed := err != nil || ctx.Err() != nil
+	for _, p := range ranks {
+		if waitErr := p.cmd.Wait(); !killed {
+			err = errors.Join(err, waitErr)
 		}
 	}
 	return cells, err
 }
 
-// conduct passes the addresses around and collects the results.
-func conduct(ranks []*ringProcess) ([]ringCell, error) {
+// introduce tells each rank where the next one listens.
+func introduce(ranks []*ringProcess) error {
 	addrs := make([]string, len(ranks))
 	for i, p := range ranks {
 		line, err := p.read()
 		if err != nil {
-			return nil, fmt.Errorf("rank %d: %w", i, err)
+			return fmt.Errorf("rank %d: %w", i, err)
 		}
 		addrs[i] = line.Addr
 	}
 	for i, p := range ranks {
 		if err := p.write(ringLine{Addr: addrs[(i+1)%len(ranks)]}); err != nil {
-			return nil, fmt.Errorf("rank %d: %w", i, err)
+			return fmt.Errorf("rank %d: %w", i, err)
 		}
 	}
+	return nil
+}
+
+// collect returns what the ranks measured. After the first error all are killed, since
+// they wait for each other. When ctx ends, they have been told to stop: one that has lost
+// its neighbour by that says nothing wrong.
+func collect(ctx context.Context, ranks []*ringProcess, kill func()) ([]ringCell, error) {
 	var cells []ringCell
+	var first error
 	for i, p := range ranks {
 		line, err := p.read()
-		if err != nil {
-			return nil, fmt.Errorf("rank %d: %w", i, err)
-		}
 		cells = append(cells, line.Cells...)
+		told := ctx.Err() != nil
+		if err == nil || first != nil || told && line.Error != "" && !line.Wrong {
+			continue
+		}
+		first = fmt.Errorf("rank %d: %w", i, err)
+		if !told {
+			kill()
+		}
 	}
-	return cells, nil
+	return cells, first
 }
 
 // A ringProcess is a rank as its parent sees it.
@@ -263,6 +309,7 @@ func startRank(ctx context.Context, self string, o *options, j ringJob) (*ringPr
 	return p, p.write(ringLine{Job: &j})
 }
 
+// write sends one line. It is for one goroutine at a time.
 func (p *ringProcess) write(l ringLine) error { return json.NewEncoder(p.in).Encode(l) }
 
 func (p *ringProcess) read() (ringLine, error) {
@@ -276,30 +323,21 @@ func (p *ringProcess) read() (ringLine, error) {
 	return l, nil
 }
 
-// wait ends the process; killed says that its end is our doing.
-func (p *ringProcess) wait(killed bool) error {
-	p.in.Close()
-	err := p.cmd.Wait()
-	if killed {
-		return nil
-	}
-	return err
-}
-
 // newBenchRank is the command of one rank: allreduce starts it, nobody else.
 func newBenchRank(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "rank", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
+			// A signal for all processes is for the parent to follow: it ends its ranks.
+			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			in := json.NewDecoder(bufio.NewReader(os.Stdin))
 			out := json.NewEncoder(os.Stdout)
-			cells, err := o.rank(ctx, in, out)
+			last, err := o.rank(cmd.Context(), in, out)
 			if err != nil {
-				return errors.Join(out.Encode(ringLine{Error: err.Error()}), exitCode(exitError))
+				last.Error, last.Wrong = err.Error(), errors.Is(err, errWrongSum)
+				return errors.Join(out.Encode(last), exitCode(exitError))
 			}
-			return out.Encode(ringLine{Cells: cells})
+			return nil
 		},
 	}
 }

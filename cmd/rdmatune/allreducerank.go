@@ -19,43 +19,73 @@ import (
 // ringTimeout bounds the time between two messages of the ring.
 const ringTimeout = 30 * time.Second
 
-// rank is one rank of a ring: its parent says what to do and who is next.
-func (o *options) rank(ctx context.Context, in *json.Decoder, out *json.Encoder) (_ []ringCell, err error) {
+// errWrongSum is an all-reduce with a wrong result.
+var errWrongSum = errors.New("wrong sum")
+
+// rank is one rank of a ring: its parent says what to do, who is next and when to stop,
+// and is told what was measured. With an error, that is not said yet but returned.
+func (o *options) rank(ctx context.Context, in *json.Decoder, out *json.Encoder) (last ringLine, err error) {
 	var first ringLine
 	if err := in.Decode(&first); err != nil || first.Job == nil {
-		return nil, errors.Join(errors.New("this is one rank of bench allreduce, which starts it"), err)
+		return last, errors.Join(errors.New("this is one rank of bench allreduce, which starts it"), err)
 	}
 	j := *first.Job
 	n, err := node.Open(o.node, o.stateDir)
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	t, err := transport.Open(ctx, transport.Options{Device: j.Device, Soft: n.Kind() != node.Local, Mirror: true})
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	l, err := t.Listen(ctx, net.JoinHostPort(t.Addresses()[0], "0"))
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	defer l.Close()
 	if err := out.Encode(ringLine{Addr: l.Addr().String()}); err != nil {
-		return nil, err
+		return last, err
 	}
 	var next ringLine
 	if err := in.Decode(&next); err != nil {
-		return nil, err
+		return last, err
 	}
 	m := &ringMember{job: j, t: t}
 	if err := m.join(ctx, l, next.Addr); err != nil {
-		return nil, err
+		return last, err
 	}
-	if err := m.run(ctx); err != nil {
-		return nil, err
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{}) // with the parent's lines
+	go func() {
+		defer close(ended)
+		defer stop()
+		for {
+			var line ringLine
+			if err := in.Decode(&line); err != nil {
+				return
+			}
+			stop()
+		}
+	}()
+	if err = m.run(ctx); err == nil {
+		err = m.leave(ctx)
 	}
-	return m.cells, m.leave(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errWrongSum) {
+		err = nil // it was told to stop
+	}
+	cells, encodeErr := m.measured()
+	last.Cells = cells
+	if err := errors.Join(err, encodeErr); err != nil {
+		return last, err
+	}
+	if err := out.Encode(last); err != nil {
+		return last, err
+	}
+	<-ended // one that closes earlier ends the others'
+	return ringLine{}, m.close()
 }
 
 // A ringMember is a rank at work.
@@ -65,7 +95,13 @@ type ringMember struct {
 	rings []*ring.Ring // by hint
 	conns []*transport.Conn
 	data  *transport.Buffer
-	cells []ringCell
+	cells map[[2]int]*ringHistogram // by number of the size, and 1 for the matched hint
+}
+
+// A ringHistogram is what a rank measures of one size with one hint.
+type ringHistogram struct {
+	ring int // number of the ring
+	hist *measure.Histogram
 }
 
 // join connects to the next rank once for every hint, and takes the connections of the
@@ -137,24 +173,21 @@ func (m *ringMember) alloc(n int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// run measures all sizes with both hints, in turns; all ranks go the same way.
+// run measures all sizes with both hints, in turns; all ranks go the same way. When ctx
+// ends, the all-reduce that is under way is not counted.
 func (m *ringMember) run(ctx context.Context) error {
 	j := m.job
-	type cell struct {
-		ring int
-		hist *measure.Histogram
-	}
-	cells := map[[2]int]*cell{}
+	m.cells = map[[2]int]*ringHistogram{}
 	for i := range j.Sizes {
-		cells[[2]int{i, 0}] = &cell{0, measure.New()}
-		cells[[2]int{i, 1}] = &cell{i + 1, measure.New()}
+		m.cells[[2]int{i, 0}] = &ringHistogram{0, measure.New()}
+		m.cells[[2]int{i, 1}] = &ringHistogram{i + 1, measure.New()}
 	}
 	turn := 0
 	for round := range j.Rounds {
 		count := j.Count*(round+1)/j.Rounds - j.Count*round/j.Rounds
 		for i, size := range j.Sizes {
 			for k := range 2 {
-				c := cells[[2]int{i, (k + round) % 2}]
+				c := m.cells[[2]int{i, (k + round) % 2}]
 				for n := range j.Warmup + count {
 					took, err := m.one(ctx, c.ring, size, turn)
 					if err != nil {
@@ -167,18 +200,27 @@ func (m *ringMember) run(ctx context.Context) error {
 			}
 		}
 	}
-	for i, size := range j.Sizes {
+	return nil
+}
+
+// measured returns what run has measured so far.
+func (m *ringMember) measured() ([]ringCell, error) {
+	var out []ringCell
+	for i, size := range m.job.Sizes {
 		for k := range 2 {
-			c := cells[[2]int{i, k}]
+			c := m.cells[[2]int{i, k}]
+			if c.hist.N() == 0 {
+				continue
+			}
 			encoded, err := c.hist.Encode()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			info := m.conns[len(m.conns)-len(m.rings)+c.ring].Info()
-			m.cells = append(m.cells, ringCell{Size: size, Matched: k == 1, Histogram: encoded, Profile: profileOf(info)})
+			out = append(out, ringCell{Size: size, Matched: k == 1, Histogram: encoded, Profile: profileOf(info)})
 		}
 	}
-	return nil
+	return out, nil
 }
 
 // one times one all-reduce from the moment that every rank is there, and checks it.
@@ -195,16 +237,21 @@ func (m *ringMember) one(ctx context.Context, at int, size int64, turn int) (tim
 		return 0, err
 	}
 	took := time.Since(start)
-	return took, ring.Check(data, m.job.Ranks, turn)
+	if err := ring.Check(data, m.job.Ranks, turn); err != nil {
+		return 0, fmt.Errorf("%w: %w", errWrongSum, err)
+	}
+	return took, nil
 }
 
-// leave closes when every rank is through: one that closed earlier would end the others.
+// leave returns when every rank is through.
 func (m *ringMember) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ringTimeout)
 	defer cancel()
-	if err := m.rings[0].Barrier(ctx); err != nil {
-		return err
-	}
+	return m.rings[0].Barrier(ctx)
+}
+
+// close closes the connections.
+func (m *ringMember) close() error {
 	var errs []error
 	for _, c := range m.conns {
 		errs = append(errs, c.Close())

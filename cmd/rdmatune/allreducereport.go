@@ -16,9 +16,12 @@ type ringReport struct {
 	FormatVersion string    `json:"format_version"`
 	Ranks         int       `json:"ranks"`
 	Simulated     bool      `json:"simulated"`
+	Interrupted   bool      `json:"interrupted"` // the run was to be longer
 	Sizes         []ringRow `json:"sizes"`
 	Loses         string    `json:"loses"` // from where the low-latency path does
 	Experiment    string    `json:"experiment"`
+
+	warmup int
 }
 
 // A ringRow is one size. Times are of all ranks, in nanoseconds.
@@ -42,8 +45,9 @@ type ringTime struct {
 	P99  int64 `json:"p99_ns"`
 }
 
+// newRingReport makes the report of what the ranks measured: the sizes that any of it is of.
 func newRingReport(j ringJob, cells []ringCell) ringReport {
-	r := ringReport{FormatVersion: "1.0", Ranks: j.Ranks}
+	r := ringReport{FormatVersion: "1.1", Ranks: j.Ranks, Sizes: []ringRow{}, warmup: j.Warmup}
 	for _, size := range j.Sizes {
 		row := ringRow{Size: size, Message: ring.Chunk(size, j.Ranks), Hint: ring.MatchedHint(size, j.Ranks), zero: measure.New(), matched: measure.New()}
 		for _, c := range cells {
@@ -62,6 +66,9 @@ func newRingReport(j ringJob, cells []ringCell) ringReport {
 				row.profiles[0] = c.Profile
 			}
 		}
+		if row.zero.N()+row.matched.N() == 0 {
+			continue
+		}
 		mean := func(h *measure.Histogram) (ringTime, float64, float64) {
 			m, se := h.Mean()
 			return ringTime{h.N(), int64(m), int64(h.Quantile(0.5)), int64(h.Quantile(0.99))}, float64(m), float64(se)
@@ -69,11 +76,11 @@ func newRingReport(j ringJob, cells []ringCell) ringReport {
 		var a, aSE, b, bSE float64
 		row.Zero, a, aSE = mean(row.zero)
 		row.Matched, b, bSE = mean(row.matched)
-		if a > 0 {
+		if a > 0 && b > 0 {
 			row.By = (b - a) / a
 		}
-		// The means' difference by the normal approximation, at 95 %.
-		row.Shown = (b-a)*(b-a) > 1.96*1.96*(aSE*aSE+bSE*bSE)
+		// The means' difference by the normal approximation, at 95 %. One sample has no spread.
+		row.Shown = row.Zero.N > 1 && row.Matched.N > 1 && (b-a)*(b-a) > 1.96*1.96*(aSE*aSE+bSE*bSE)
 		r.Sizes = append(r.Sizes, row)
 	}
 	r.Loses = loses(r.Sizes)
@@ -101,6 +108,9 @@ func loses(rows []ringRow) string {
 func (r ringReport) record(e *experiment.Experiment) error {
 	for i, row := range r.Sizes {
 		for k, h := range []*measure.Histogram{row.zero, row.matched} {
+			if h.N() == 0 {
+				continue
+			}
 			name, hint := "hint 0", int64(0)
 			if k == 1 {
 				name, hint = "matched hint, "+param.FormatBytes(row.Size), row.Hint
@@ -114,7 +124,7 @@ func (r ringReport) record(e *experiment.Experiment) error {
 			}
 			sum := h.Summary()
 			e.Sizes = append(e.Sizes, experiment.Size{
-				Series: name, Kind: experiment.AllReduce, Size: row.Size, Warmup: allreduceWarmup, N: sum.N, P50: int64(sum.P50),
+				Series: name, Kind: experiment.AllReduce, Size: row.Size, Warmup: int64(r.warmup), N: sum.N, P50: int64(sum.P50),
 				P99: int64(sum.P99), P999: int64(sum.P999), Max: int64(sum.Max), Histogram: encoded,
 			})
 		}
@@ -135,12 +145,20 @@ func (r ringReport) writeText() error {
 		if !x.Shown {
 			by = "none shown"
 		}
-		us := func(ns int64) string { return fmt.Sprintf("%.1f", float64(ns)/1e3) }
+		us := func(ns int64) string {
+			if ns == 0 {
+				return "-" // not measured
+			}
+			return fmt.Sprintf("%.1f", float64(ns)/1e3)
+		}
 		printf(w, "%s\t%s\t%d B\t%d\t%s\t%s\t%s\t%s\t%s\t\n", param.FormatBytes(x.Size), param.FormatBytes(x.Message), x.Hint, x.Zero.N,
 			us(x.Zero.Mean), us(x.Zero.P99), us(x.Matched.Mean), us(x.Matched.P99), by)
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if r.Interrupted {
+		printf(os.Stdout, "\nInterrupted: this is what was measured until then.\n")
 	}
 	printf(os.Stdout, "\nAnd %s.\n\nExperiment %s.\n", r.Loses, r.Experiment)
 	return nil
