@@ -16,7 +16,7 @@ import (
 )
 
 // FormatVersion is the version of a Result's JSON.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
 // A Mix is the sizes of a workload's messages, ascending, with their weights.
 type Mix struct {
@@ -149,9 +149,11 @@ func (o Objective) String() string {
 type Result struct {
 	Objective string `json:"objective"`
 	Simulated bool   `json:"simulated"` // no hardware was measured
-	Tries     []Try  `json:"tries"`
-	Best      int    `json:"best"` // index of the proposed try
-	Why       string `json:"why"`
+	// Interrupted says that the run was to be longer: nothing is proposed.
+	Interrupted bool   `json:"interrupted"`
+	Tries       []Try  `json:"tries"`
+	Best        int    `json:"best"` // index of the proposed try, -1 for none
+	Why         string `json:"why"`
 }
 
 // A Try is one candidate as measured.
@@ -171,9 +173,10 @@ var errSize = errors.New("the objective's size is not among those measured")
 
 // Judge holds the candidates of a run, the first of which is hint 0, against each
 // other. latency has one series for each candidate, in order; bandwidth likewise, and
-// is nil where it was not measured.
+// is nil where it was not measured. When either was interrupted, the result has what was
+// measured until then.
 func Judge(cs []Candidate, latency bench.Report, bandwidth *bench.Report, mix Mix, o Objective, floor int64) (Result, error) {
-	r := Result{Objective: o.String(), Simulated: latency.Simulated}
+	r := Result{Objective: o.String(), Simulated: latency.Simulated, Interrupted: latency.Interrupted || bandwidth != nil && bandwidth.Interrupted}
 	each := len(mix.Sizes)
 	if len(cs) == 0 || len(latency.Sizes) != each*len(cs) || cs[0].Hint != 0 {
 		return r, errors.New("the run does not have what was asked of it")
@@ -185,6 +188,18 @@ func Judge(cs []Candidate, latency bench.Report, bandwidth *bench.Report, mix Mi
 	for i, c := range cs {
 		t := Try{Candidate: c}
 		rows, zero := latency.Sizes[i*each:(i+1)*each], latency.Sizes[:each]
+		counted := rows
+		if o.Quantile > 0 {
+			counted = rows[at : at+1]
+		}
+		if r.Interrupted && !slices.ContainsFunc(counted, func(s bench.Size) bool { return s.Latency.N() > 0 }) {
+			t.Out = "not measured"
+			r.Tries = append(r.Tries, t)
+			continue
+		}
+		if r.Interrupted && i > 0 && r.Tries[0].Value == 0 {
+			zero = rows // there is nothing of hint 0 to hold it against
+		}
 		if o.Quantile > 0 {
 			d := measure.Compare(zero[at].Latency, rows[at].Latency, o.Quantile)
 			t.Value, t.By, t.Shown, t.low, t.high = d.B, d.By(), d.Shown(), d.Low, d.High
@@ -194,13 +209,17 @@ func Judge(cs []Candidate, latency bench.Report, bandwidth *bench.Report, mix Mi
 		if i == 0 {
 			t.By, t.Shown = 0, false
 		}
-		if bandwidth != nil {
+		if bandwidth != nil && i < len(bandwidth.Sizes) {
 			t.Bandwidth = bandwidth.Sizes[i].Bandwidth()
-			if t.Bandwidth < floor {
+			if t.Bandwidth < floor && !r.Interrupted {
 				t.Out = "below the bandwidth that is needed"
 			}
 		}
 		r.Tries = append(r.Tries, t)
+	}
+	if r.Interrupted {
+		r.Best, r.Why = -1, "Interrupted: this is what was measured until then, and nothing is proposed."
+		return r, nil
 	}
 	return r, r.choose()
 }

@@ -93,3 +93,48 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// TestJudgeInterrupted: a run that ended early proposes nothing, whatever was measured
+// until then.
+func TestJudgeInterrupted(t *testing.T) {
+	cs := []Candidate{{Hint: 0}, {Hint: 8}, {Hint: 64}}
+	mix := Mix{Sizes: []int64{8, 64}, Weights: []float64{9, 1}}
+	timed := func(us ...int) (out []bench.Size) {
+		for _, x := range us {
+			h := measure.New()
+			for i := range x * 3 {
+				h.Record(time.Duration(x*1000 + i))
+			}
+			out = append(out, bench.Size{Latency: h})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		rows      []bench.Size
+		bandwidth *bench.Report
+		objective Objective
+		missing   []bool // by candidate
+	}{
+		"all":            {rows: timed(20, 90, 10, 90, 14, 90), missing: []bool{false, false, false}},
+		"a part":         {rows: timed(20, 0, 10, 0, 0, 0), missing: []bool{false, false, true}},
+		"without hint 0": {rows: timed(0, 0, 10, 0, 0, 9), missing: []bool{true, false, false}},
+		"another size":   {rows: timed(20, 90, 10, 0, 0, 9), objective: Objective{0.5, 64}, missing: []bool{false, true, false}},
+		"nothing":        {rows: timed(0, 0, 0, 0, 0, 0), missing: []bool{true, true, true}},
+		"bandwidth":      {rows: timed(20, 90, 10, 90, 14, 90), bandwidth: &bench.Report{Interrupted: true}, missing: []bool{false, false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Judge(cs, bench.Report{Sizes: c.rows, Interrupted: c.bandwidth == nil}, c.bandwidth, mix, c.objective, 1)
+			if err != nil || !r.Interrupted || r.Best != -1 || len(r.Tries) != len(cs) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			for i, try := range r.Tries {
+				if missing := try.Out != ""; missing != c.missing[i] || missing != (try.Value == 0) {
+					t.Errorf("candidate %d: %+v", i, try)
+				}
+				if try.Shown && r.Tries[0].Value == 0 {
+					t.Errorf("candidate %d: a difference from nothing is shown", i)
+				}
+			}
+		})
+	}
+}
