@@ -93,7 +93,7 @@ func Open(ctx context.Context, dir string) (*DB, error) {
 }
 
 // OpenReadOnly opens the database for reading; nil and no error mean that there is
-// none yet.
+// none yet. Where nothing can be written beside it, it is read as it is now.
 func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
 	if _, err := os.Stat(filepath.Join(dir, fileName)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -104,6 +104,20 @@ func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
 		return nil, fmt.Errorf("experiments: %w", err)
 	}
 	f.Close()
+	db, err := openForReading(ctx, dir)
+	if needsWriting(err) {
+		var frozenErr error
+		if db, frozenErr = openFrozen(ctx, dir); frozenErr != nil {
+			return nil, fmt.Errorf("%w; nor in memory: %w", err, frozenErr)
+		}
+		return db, nil
+	}
+	return db, err
+}
+
+// openForReading opens a database of this version, or brings one that an older rdmatune
+// wrote up to date, if it may write.
+func openForReading(ctx context.Context, dir string) (*DB, error) {
 	db, err := open(ctx, dir, "ro")
 	if err != nil {
 		return nil, err
@@ -113,14 +127,10 @@ func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
 	case err == nil && v > len(migrations):
 		err = tooNew(v)
 	case err == nil && v < len(migrations):
-		// An older rdmatune wrote it. Who may write brings it up to date.
 		if err := db.Close(); err != nil {
 			return nil, fmt.Errorf("experiments: %w", err)
 		}
-		if db, err = Open(ctx, dir); err != nil {
-			return nil, fmt.Errorf("%w (an older rdmatune wrote the database, which must be brought up to date first)", err)
-		}
-		return db, nil
+		return Open(ctx, dir)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("experiments: %w", err), db.Close())
@@ -133,7 +143,7 @@ func open(ctx context.Context, dir, mode string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("experiments: %w", err)
 	}
-	q := url.Values{"mode": {mode}, "_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
+	q := url.Values{"mode": {mode}, "_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)", "temp_store(MEMORY)"}, "_txlock": {"immediate"}}
 	if mode != "ro" {
 		q.Add("_pragma", "journal_mode(WAL)")
 	}
