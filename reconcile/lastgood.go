@@ -1,0 +1,133 @@
+package reconcile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/apply"
+	"github.com/rdmatune/rdmatune/spec"
+)
+
+// The copy of the last good spec in the state directory, for a start at which the spec's
+// files are invalid.
+const (
+	lastGoodName   = "lastgood.json"
+	lastGoodFormat = 1
+	maxLastGood    = 16 << 20 // bytes; real specs are a few KiB, and the copy a third more
+)
+
+// A lastGood is the spec that was kept last.
+type lastGood struct {
+	Format int    `json:"format"`
+	Digest string `json:"digest"` // of the spec
+	// Before is the digest of the spec that was in force when this one was loaded. A state
+	// of a third spec tells that another program has applied it since: this one is old.
+	Before string      `json:"before,omitempty"`
+	Source spec.Source `json:"source"`
+}
+
+// errNoLastGood: no spec was kept yet.
+var errNoLastGood = errors.New("there is no copy of the last good spec")
+
+// keepLastGood writes the copy of the spec that is kept, unless it is there. One that cannot
+// be written is told once for each spec, and tried again after the next pass.
+func (l *Loop) keepLastGood() {
+	if l.c.DryRun || l.spec == nil || l.copied == l.spec.Digest {
+		return
+	}
+	c := lastGood{Format: lastGoodFormat, Digest: l.spec.Digest, Source: l.spec.Source()}
+	if l.doc != nil && l.doc.SpecDigest != c.Digest {
+		c.Before = l.doc.SpecDigest
+	}
+	err := c.write(l.c.Node.StateDir())
+	switch {
+	case err == nil:
+		l.copied, l.uncopied = c.Digest, ""
+	case l.uncopied != c.Digest:
+		l.uncopied = c.Digest
+		l.log.Warn("a restart will not know this spec if its files are invalid then", "error", err)
+	}
+}
+
+func (c lastGood) write(dir string) error {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxLastGood {
+		return fmt.Errorf("the copy of the spec has %d bytes; the most is %d", len(b), maxLastGood)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, lastGoodName), b, 0o600)
+}
+
+// heldSpec returns the last good spec of an earlier run, when it is one of the spec that
+// was asked for by path, and no other was applied since.
+func (l *Loop) heldSpec(path string) (*spec.Spec, error) {
+	name := filepath.Join(l.c.Node.StateDir(), lastGoodName)
+	c, err := readLastGood(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errNoLastGood
+	case err != nil:
+		return nil, err
+	case c.Source.Path != path:
+		return nil, fmt.Errorf("%s: it is of another spec, %q", name, c.Source.Path)
+	}
+	if now := l.doc.SpecDigest; now != "" && now != c.Digest && now != c.Before {
+		return nil, fmt.Errorf("%s: another version of the spec was applied since", name)
+	}
+	sp, diags := c.Source.Load()
+	switch {
+	case diags.HasErrors():
+		return nil, fmt.Errorf("%s: %s", name, firstError(diags))
+	case sp.Digest != c.Digest:
+		return nil, fmt.Errorf("%s: damaged: its spec is not the one that was kept", name)
+	case sp.Empty():
+		return nil, fmt.Errorf("%s: its spec has no workload", name)
+	}
+	if err := apply.CheckRoot(l.doc, sp.Root, l.c.Replace); err != nil {
+		return nil, err
+	}
+	return sp, nil
+}
+
+// readLastGood reads a copy that is a file of this user alone.
+func readLastGood(name string) (c lastGood, err error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return c, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return c, fmt.Errorf("%s: it is not a file that its owner, user %d, alone may read and write", name, os.Geteuid())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxLastGood+1))
+	if err != nil {
+		return c, err
+	}
+	if len(b) > maxLastGood {
+		return c, fmt.Errorf("%s: it has more than %d bytes", name, maxLastGood)
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("%s: damaged: %w", name, err)
+	}
+	if c.Format != lastGoodFormat {
+		return c, fmt.Errorf("%s: it has format %d; this rdmatune knows %d", name, c.Format, lastGoodFormat)
+	}
+	return c, nil
+}
