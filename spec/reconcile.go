@@ -17,10 +17,12 @@ type Reconcile struct {
 	RestoreOnStop   bool // on_stop = "restore"
 	AllowLinkBounce bool // link_bounce = "allow"
 	Irqbalance      bool // irqbalance = "negotiate"
+	// Experiments is how many of its own the daemon keeps, the newest.
+	Experiments int
 }
 
 // DefaultReconcile is what a spec has that says nothing of it.
-var DefaultReconcile = Reconcile{Sweep: 30 * time.Second, ContestedAfter: 5, Window: 10 * time.Minute, Irqbalance: true}
+var DefaultReconcile = Reconcile{Sweep: 30 * time.Second, ContestedAfter: 5, Window: 10 * time.Minute, Irqbalance: true, Experiments: 1000}
 
 // readReconcile reads the evaluated block.
 func readReconcile(in *instance) Reconcile {
@@ -46,6 +48,9 @@ func readReconcile(in *instance) Reconcile {
 	}
 	if n, ok := number("contested_after"); ok {
 		out.ContestedAfter = int(n)
+	}
+	if n, ok := number("keep_experiments"); ok {
+		out.Experiments = int(n)
 	}
 	is("on_stop", "restore", &out.RestoreOnStop)
 	is("link_bounce", "allow", &out.AllowLinkBounce)

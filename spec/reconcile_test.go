@@ -13,7 +13,7 @@ import (
 )
 
 func TestReconcileBlock(t *testing.T) {
-	all := Reconcile{Sweep: 5 * time.Second, ContestedAfter: 3, Window: time.Minute, RestoreOnStop: true, AllowLinkBounce: true}
+	all := Reconcile{Sweep: 5 * time.Second, ContestedAfter: 3, Window: time.Minute, RestoreOnStop: true, AllowLinkBounce: true, Experiments: 50}
 	for name, test := range map[string]struct {
 		hcl  string
 		want Reconcile
@@ -22,10 +22,11 @@ func TestReconcileBlock(t *testing.T) {
 		"none":  {"", DefaultReconcile, ""},
 		"empty": {"reconcile {}", DefaultReconcile, ""},
 		"all": {"variable \"after\" { default = 3 }\nreconcile {\n sweep = \"5s\"\n contested_after = var.after\n contested_window = \"1m\"\n" +
-			" on_stop = \"restore\"\n link_bounce = \"allow\"\n irqbalance = \"ignore\"\n}", all, ""},
+			" on_stop = \"restore\"\n link_bounce = \"allow\"\n irqbalance = \"ignore\"\n keep_experiments = 50\n}", all, ""},
 		"too often":   {"reconcile {\n sweep = \"10ms\"\n}", Reconcile{}, "n.hcl:2,10: a duration from 1s to 1h0m0s is required, found 10ms"},
 		"too long":    {"reconcile {\n contested_window = \"25h\"\n}", Reconcile{}, "n.hcl:2,21: a duration from 1s to 24h0m0s is required"},
 		"never":       {"reconcile {\n contested_after = 0\n}", Reconcile{}, "n.hcl:2,20:"},
+		"no record":   {"reconcile {\n keep_experiments = 0\n}", Reconcile{}, "n.hcl:2,21:"},
 		"other word":  {"reconcile {\n on_stop = \"restor\"\n}", Reconcile{}, "\"restore\""},
 		"no argument": {"reconcile {\n sweeps = \"5s\"\n}", Reconcile{}, "n.hcl:2,2: An argument named \"sweeps\" is not expected"},
 		"twice":       {"reconcile {}\nreconcile {}", Reconcile{}, "n.hcl:2,1: A spec has at most one reconcile block; the first is at"},

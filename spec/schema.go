@@ -55,6 +55,7 @@ var reconcileBlock = &block{
 		{name: "contested_window", value: durationWithin(time.Second, 24*time.Hour), typ: "duration", def: "`\"10m\"`", doc: "From 1s to 24h."},
 		{name: "on_stop", value: oneOf("leave", "restore"), typ: "`\"leave\"`, `\"restore\"`", def: "`\"leave\"`", doc: "What a clean stop does to the tuning."},
 		{name: "link_bounce", value: oneOf("never", "allow"), typ: "`\"never\"`, `\"allow\"`", def: "`\"never\"`", doc: "Whether a change may take a link down for a moment. The link of the default route, and of whoever is logged in, is never taken down."},
+		{name: "keep_experiments", value: countWithin(1, 1_000_000), typ: "number", def: "1000", doc: "How many records of its own the daemon keeps in the experiment database: the newest. Those of `apply`, `tune` and `bench` are never removed by it."},
 		{name: "irqbalance", value: oneOf("negotiate", "ignore"), typ: "`\"negotiate\"`, `\"ignore\"`", def: "`\"negotiate\"`", doc: "Whether irqbalance is asked, through its socket, to leave the managed interrupts alone."},
 	},
 }
