@@ -64,16 +64,12 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 	}
 	outcomes := map[subject]outcome{}
 	for _, c := range todo.Changes {
-		o := done
-		switch s := steps[plan.Address(c.Workload, c.Target)]; {
+		o := outcomeOf(steps[plan.Address(c.Workload, c.Target)], err)
+		switch {
 		case broken[c.Workload]:
 			o = breached
-		case s == apply.Failed || s == "" && err != nil:
-			o = refused
-		case slices.Contains(res.RolledBack, c.Workload):
+		case o != refused && slices.Contains(res.RolledBack, c.Workload):
 			o = rolledBack
-		case s == apply.Deferred || s == "":
-			o = deferred
 		}
 		l.judge.note(healed, c, todo, o)
 		outcomes[subjectOf(c)] = o
@@ -108,6 +104,20 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 		l.doc = doc
 	}
 	return problems, err
+}
+
+// outcomeOf is what became of a change, by the last step that was heard of its target in a
+// run that ended with err.
+func outcomeOf(s apply.Step, err error) outcome {
+	switch {
+	case s == apply.Failed || s == "" && err != nil:
+		return refused
+	case s == apply.Skipped:
+		return skipped
+	case s == apply.Deferred || s == "":
+		return deferred
+	}
+	return done
 }
 
 // switches are those that a plan has ordered.

@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +48,16 @@ func (c *causes) find(now time.Time, ch plan.Change, files map[param.Target]map[
 	if path, ok := files[target.Key()][ch.ID]; ok {
 		if e := c.latest(now, func(e watch.Event) bool { return e.Source == watch.Writes && e.Subject == path && e.PID > 0 }); e != nil {
 			return cause{writer: writer(*e), known: true, when: e.When}
+		}
+	}
+	if target.Kind == param.Frequency {
+		// The kernel keeps a policy's limits in order: who lowers the upper one below the
+		// lower one changes both.
+		its := slices.Collect(maps.Values(files[target.Key()]))
+		if e := c.latest(now, func(e watch.Event) bool {
+			return e.Source == watch.Writes && e.PID > 0 && slices.Contains(its, e.Subject)
+		}); e != nil {
+			return cause{writer: writer(*e) + " through " + last(e.Subject), when: e.When}
 		}
 	}
 	names := []string{target.Name}

@@ -20,6 +20,8 @@ func TestCause(t *testing.T) {
 	netdev := param.Target{Kind: param.Coalescing, Name: "eth1"}
 	policy := param.Target{Kind: param.Frequency, Name: "policy2"}
 	const file = "/proc/irq/31/smp_affinity_list"
+	const lower, upper = "/sys/devices/system/cpu/cpufreq/policy2/scaling_min_freq", "/sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq"
+	files := map[param.Target]map[param.ID]string{vector: {param.IRQCPUs: file}, policy: {param.MinKHz: lower, param.MaxKHz: upper}}
 	for _, test := range []struct {
 		name   string
 		target param.Target
@@ -41,6 +43,8 @@ func TestCause(t *testing.T) {
 		{"a CPU went offline, and its interrupts moved", vector, param.IRQCPUs, []watch.Event{at(watch.Kernel, "offline", "/devices/system/cpu/cpu3", 0, "", time.Second)}, "the kernel (offline of cpu3)", false, true},
 		{"ethtool", netdev, param.RXUsecs, []watch.Event{at(watch.Ethtool, "change", "eth1", 0, "", time.Second)}, "ethtool netlink", false, false},
 		{"ethtool of another netdev", netdev, param.RXUsecs, []watch.Event{at(watch.Ethtool, "change", "eth2", 0, "", time.Second)}, "somebody unknown", false, false},
+		{"the writer of the policy's other limit", policy, param.MinKHz, []watch.Event{at(watch.Writes, "write", upper, 7, "tuned", time.Second), at(watch.Kernel, "online", "/devices/system/cpu/cpu2", 0, "", 0)}, `pid 7 "tuned" through scaling_max_freq`, false, false},
+		{"its own writer comes before that", policy, param.MinKHz, []watch.Event{at(watch.Writes, "write", lower, 8, "sh", 2*time.Second), at(watch.Writes, "write", upper, 7, "tuned", time.Second)}, `pid 8 "sh"`, true, false},
 		{"a CPU came back", policy, param.MaxKHz, []watch.Event{at(watch.Kernel, "online", "/devices/system/cpu/cpu2", 0, "", time.Second)}, "the kernel (online of cpu2)", false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,7 +52,7 @@ func TestCause(t *testing.T) {
 			for _, e := range test.events {
 				c.add(e)
 			}
-			got := c.find(now, plan.Change{Change: param.Change{Target: test.target, ID: test.id}}, map[param.Target]map[param.ID]string{vector: {param.IRQCPUs: file}},
+			got := c.find(now, plan.Change{Change: param.Change{Target: test.target, ID: test.id}}, files,
 				func(string) []string { return []string{"eth1"} })
 			if !strings.Contains(got.writer, test.writer) || got.known != test.known || got.kernel != test.kernel {
 				t.Errorf("%+v, want %q, known %v, kernel %v", got, test.writer, test.known, test.kernel)

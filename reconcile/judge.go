@@ -100,8 +100,28 @@ func newJudge(after int, window time.Duration, bounce func(plan.Change) string) 
 	return &judge{after: after, window: window, bounce: bounce, records: map[subject]*record{}}
 }
 
-// forget starts anew, such as after a change of the spec.
-func (j *judge) forget() { j.records = map[subject]*record{} }
+// forget starts anew, such as after a change of the spec. That a rewrite was counted and is
+// not healed yet is remembered: it is no second one.
+func (j *judge) forget() {
+	for s, r := range j.records {
+		if r.pending {
+			*r = record{wrote: r.wrote, writer: r.writer, pending: true, seen: r.seen}
+		} else {
+			delete(j.records, s)
+		}
+	}
+}
+
+// righted takes note of rewrites that whoever made them, or the kernel, has undone: what is
+// in no plan of now although its target is there reads right, and what is rewritten next is
+// another rewrite.
+func (j *judge) righted(now time.Time, there func(param.Kind, string) bool) {
+	for s, r := range j.records {
+		if r.pending && r.seen.Before(now) && there(s.kind, s.name) {
+			r.pending, r.refusals = false, 0
+		}
+	}
+}
 
 // rule decides about every change of p. before is the state that p was made of, and find
 // tells who is behind a change.
@@ -148,6 +168,9 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 	if again && !r.pending && r.contested.IsZero() {
 		out.fresh, r.pending = true, true
 		out.cause = find(c)
+		if out.cause.when.Before(r.healed) {
+			out.cause.when = now // the last thing heard of led to the heal before this rewrite
+		}
 		r.writer = out.cause.writer
 		if out.cause.kernel {
 			r.resets = append(r.resets, now)
@@ -210,6 +233,7 @@ type outcome uint8
 const (
 	done       outcome = iota
 	deferred           // decided, but put off by a peer or a cooldown
+	skipped            // its target was gone, or could not be written at all
 	refused            // it did not work
 	rolledBack         // it worked, and was undone since another did not
 	breached           // it worked, and was undone since a guard was breached
@@ -229,13 +253,20 @@ func (j *judge) note(now time.Time, c plan.Change, p *plan.Plan, o outcome) {
 		r.wrote, r.pending, r.refusals, r.healed = c.New, false, 0, now
 	case deferred:
 		j.postpone(r, now, deferredFor, "put off by a peer or a cooldown")
+	case skipped:
+		j.retry(r, now, "it was not there when it was to be written")
 	case refused:
-		j.postpone(r, now, min(firstRetry<<min(r.refusals, 20), lastRetry), "its last write was refused")
-		r.refusals++
-		r.refused = now
+		j.retry(r, now, "its last write was refused")
 	case breached:
 		r.breached = true
 	}
+}
+
+// retry postpones what did not work, longer each time.
+func (j *judge) retry(r *record, now time.Time, why string) {
+	j.postpone(r, now, min(firstRetry<<min(r.refusals, 20), lastRetry), why)
+	r.refusals++
+	r.refused = now
 }
 
 // due is when the first of the changes that did not work may be tried again, zero for none.

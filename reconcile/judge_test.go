@@ -59,6 +59,8 @@ func TestJudge(t *testing.T) {
 			{2 * second, "spec", Heal, refused}, {3 * second, "spec", Wait, done}, {2 * second, "spec", Heal, done}, {second, "", "", done}}},
 		{"but at least every five minutes", append(repeat(12, step{6 * minute, "spec", Heal, refused}), step{4 * minute, "spec", Wait, refused}, step{2 * minute, "spec", Heal, refused})},
 		{"what was undone since another failed is tried again at once", []step{{0, "spec", Heal, rolledBack}, {second / 10, "spec", Heal, done}}},
+		{"what was not there when it was to be written is tried again, and is no second rewrite", []step{
+			{0, "spec", Heal, done}, {minute, "app", Heal, skipped}, {second / 2, "app", Wait, done}, {second, "app", Heal, done}, {minute, "app", Heal, done}}},
 		{"what a guard undid is not tried again", []step{{0, "spec", Heal, breached}, {minute, "spec", Rejected, done}, {30 * minute, "spec", Rejected, done}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -132,6 +134,59 @@ func TestJudgeForgets(t *testing.T) {
 	j.after = 2
 	if v := rule(); v != Heal {
 		t.Errorf("after a change of the spec: %s", v)
+	}
+}
+
+// TestJudgeListsOnce: one rewrite of a setting is a fresh one in one ruling alone, whatever
+// happens until it is healed, and each further rewrite in one of its own.
+func TestJudgeListsOnce(t *testing.T) {
+	drift := func() *plan.Plan { return &plan.Plan{Changes: []plan.Change{vector(true, "a")}} }
+	heal := func(o outcome) func(*judge, time.Time) {
+		return func(j *judge, now time.Time) { p := drift(); j.note(now, p.Changes[0], p, o) }
+	}
+	forget := func(j *judge, _ time.Time) { j.forget() }
+	right := func(there bool) func(*judge, time.Time) {
+		return func(j *judge, now time.Time) {
+			j.rule(now, &plan.Plan{}, &state.Document{}, nil)
+			j.righted(now, func(k param.Kind, name string) bool { return there && k == param.IRQ && name == "x/0" })
+		}
+	}
+	for _, test := range []struct {
+		name string
+		then []func(*judge, time.Time) // after a rewrite was found, a second apart; then it is found changed again
+		want bool                      // that is another rewrite
+	}{
+		{"nothing was done", nil, false},
+		{"healed", []func(*judge, time.Time){heal(done)}, true},
+		{"refused", []func(*judge, time.Time){heal(refused)}, false},
+		{"its target was gone", []func(*judge, time.Time){heal(skipped)}, false},
+		{"rolled back", []func(*judge, time.Time){heal(rolledBack)}, false},
+		{"the spec was read again", []func(*judge, time.Time){forget}, false},
+		{"healed, and the spec was read again", []func(*judge, time.Time){heal(done), forget}, true},
+		{"somebody else has put it right", []func(*judge, time.Time){right(true)}, true},
+		{"refused, and right a moment later", []func(*judge, time.Time){heal(refused), right(true)}, true},
+		{"it cannot be seen meanwhile", []func(*judge, time.Time){right(false)}, false},
+	} {
+		j := newJudge(100, time.Hour, nil)
+		now := time.Unix(1_000_000, 0)
+		heard := now // the one event
+		find := func(plan.Change) cause { return cause{writer: "app", when: heard} }
+		first := j.rule(now, drift(), &state.Document{}, find)[0]
+		if !first.fresh || !first.cause.when.Equal(heard) {
+			t.Fatalf("%s: first %+v", test.name, first)
+		}
+		for _, f := range test.then {
+			now = now.Add(time.Second)
+			f(j, now)
+		}
+		now = now.Add(time.Second)
+		second := j.rule(now, drift(), &state.Document{}, find)[0]
+		if second.fresh != test.want {
+			t.Errorf("%s: another rewrite %v, want %v", test.name, second.fresh, test.want)
+		}
+		if j.records[subjectOf(second.Change)].healed.After(heard) && second.fresh && !second.cause.when.Equal(now) {
+			t.Errorf("%s: dated %v, before the heal: want when it was found", test.name, second.cause.when)
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmatune/rdmatune/apply"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
@@ -41,6 +40,8 @@ type Loop struct {
 	judge *judge
 
 	spec     *spec.Spec // the last good one
+	copied   string     // digest of the spec in the state directory
+	uncopied string     // and of the last one that could not be written there
 	settings spec.Reconcile
 	resolved *spec.Resolved                   // of the last pass
 	facts    *node.Facts                      // found in the last pass, nil when they may have changed
@@ -65,6 +66,7 @@ type Loop struct {
 	files    map[param.Target]map[param.ID]string
 	muted    map[string]time.Time // files of settings that wait, and until when
 	table    *table
+	archive  *archive
 	lastEnd  time.Time
 	lastTook time.Duration
 	failures int // passes in a row that could not be made
@@ -75,7 +77,7 @@ type Loop struct {
 
 // New returns a loop that has looked at nothing yet.
 func New(c Config) *Loop {
-	l := &Loop{c: c, log: c.Log, table: newTable(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, settings: spec.DefaultReconcile}
+	l := &Loop{c: c, log: c.Log, table: newTable(), archive: newArchive(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, settings: spec.DefaultReconcile}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -97,6 +99,12 @@ var ErrNotBegun = errors.New("nothing was begun")
 // ErrNotBegun for a spec that is invalid when nothing is managed yet, another spec that
 // tunes the node, and a state that cannot be read; else it is about restoring.
 func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromSpec bool) bool, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		<-l.archive.left
+	}()
+	go l.prune(ctx)
 	if l.c.Negotiate != nil && !l.c.DryRun {
 		go l.sit(ctx)
 	} else {
@@ -172,46 +180,6 @@ func (l *Loop) alive() {
 	if l.c.OnAlive != nil {
 		l.c.OnAlive()
 	}
-}
-
-// begin reads the spec and makes the first pass.
-func (l *Loop) begin(ctx context.Context) error {
-	doc, err := state.Load(l.c.Node.StateDir())
-	if err != nil {
-		return err
-	}
-	l.doc = doc
-	sp, diags := l.load()
-	switch {
-	case !diags.HasErrors():
-		if err := apply.CheckRoot(doc, sp.Root, l.c.Replace); err != nil {
-			return err
-		}
-		l.adopt(sp)
-	case l.managed() == 0 || l.c.Attended:
-		return fmt.Errorf("%s", firstError(diags))
-	default:
-		l.invalid(diags)
-		l.update(func(s *Status) { s.Problems = []string{unkept} })
-	}
-	l.why, l.must = AtStart, true
-	l.pass(ctx)
-	return nil
-}
-
-// unkept is what a loop says that was started with an invalid spec: which spec an earlier run
-// kept was in its memory alone.
-const unkept = "nothing is healed until the spec is valid: what an earlier run has set stays as it is"
-
-// managed counts the settings that the state has of this boot.
-func (l *Loop) managed() int {
-	n := 0
-	for _, e := range l.doc.Entries {
-		if e.BootID == l.c.BootID {
-			n++
-		}
-	}
-	return n
 }
 
 // update changes the status.

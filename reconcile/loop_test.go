@@ -131,7 +131,7 @@ func TestInvalidAtStart(t *testing.T) {
 		}
 	}()
 	load := func() (*spec.Spec, hcl.Diagnostics) {
-		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Torn", Detail: "it ends too early"}}
+		return &spec.Spec{}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Torn", Detail: "it ends too early"}}
 	}
 	l := newLoop(t, Config{Node: n, BootID: "b", Load: load})
 	if err := l.begin(t.Context()); err == nil {

@@ -80,6 +80,10 @@ func (l *Loop) pass(ctx context.Context) {
 			l.schedule(OnTimer, time.Until(again))
 		}
 	}
+	l.keepLastGood() // if it could not be before
+	if p.Experiment != "" {
+		l.archive.added(l.settings.Experiments)
+	}
 	l.tellHealth(problems)
 	l.update(func(s *Status) {
 		s.Problems = problems
@@ -188,7 +192,11 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	rulings := l.judge.rule(p.Began, full, g.Doc, func(c plan.Change) cause {
 		return l.causes.find(p.Began, c, l.files, l.netdevs)
 	})
-	contested, waiting := l.tell(rulings, p)
+	whole := len(in.Frozen) == 0
+	if whole {
+		l.judge.righted(p.Began, l.there())
+	}
+	contested, waiting := l.tell(rulings, p, whole)
 	for _, h := range contested {
 		problems = append(problems, fmt.Sprintf("%s %s is not healed: %s", h.Address, h.Setting, h.Reason))
 	}

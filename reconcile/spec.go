@@ -2,11 +2,14 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/rdmatune/rdmatune/apply"
 	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
 )
 
 // unapplied keeps a status from being healthy by the look at another spec's wants.
@@ -21,6 +24,70 @@ func (l *Loop) adopt(sp *spec.Spec) {
 		s.Spec = SpecStatus{Root: sp.Root, Digest: sp.Digest, Loaded: now}
 		s.Problems = []string{unapplied}
 	})
+}
+
+// begin reads the spec and makes the first pass.
+func (l *Loop) begin(ctx context.Context) error {
+	doc, err := state.Load(l.c.Node.StateDir())
+	if err != nil {
+		return err
+	}
+	l.doc = doc
+	sp, diags := l.load()
+	switch {
+	case !diags.HasErrors():
+		if err := apply.CheckRoot(doc, sp.Root, l.c.Replace); err != nil {
+			return err
+		}
+		l.adopt(sp)
+		l.keepLastGood()
+	case l.c.Attended:
+		return errors.New(firstError(diags))
+	default:
+		if err := l.beginInvalid(sp, diags); err != nil {
+			return err
+		}
+	}
+	l.why, l.must = AtStart, true
+	l.pass(ctx)
+	return nil
+}
+
+// beginInvalid begins with the last good spec of an earlier run, as that run would have gone
+// on; without one with none, when there is something to leave as it is.
+func (l *Loop) beginInvalid(sp *spec.Spec, diags hcl.Diagnostics) error {
+	held, err := l.heldSpec(sp.Path)
+	if err == nil {
+		l.copied = held.Digest
+		l.adopt(held)
+		l.invalid(diags)
+		return nil
+	}
+	if l.managed() == 0 {
+		if !errors.Is(err, errNoLastGood) {
+			l.log.Warn("the last good spec is not known", "error", err)
+		}
+		return errors.New(firstError(diags))
+	}
+	l.log.Error("the last good spec is not known", "error", err)
+	l.invalid(diags)
+	l.update(func(s *Status) { s.Problems = []string{unkept} })
+	return nil
+}
+
+// unkept is what a loop says that was started with an invalid spec, and that does not know
+// which one an earlier run kept.
+const unkept = "nothing is healed until the spec is valid: what an earlier run has set stays as it is"
+
+// managed counts the settings that the state has of this boot.
+func (l *Loop) managed() int {
+	n := 0
+	for _, e := range l.doc.Entries {
+		if e.BootID == l.c.BootID {
+			n++
+		}
+	}
+	return n
 }
 
 // load reads the spec's files. One without any workload, such as a file that is being
@@ -66,6 +133,7 @@ func (l *Loop) reload() bool {
 	}
 	l.log.Info("spec loaded", "spec", sp.Root, "digest", sp.Digest)
 	l.adopt(sp)
+	l.keepLastGood()
 	l.judge.forget()
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
@@ -102,6 +103,22 @@ func (l *Loop) remember(in plan.Input) {
 	for _, f := range in.Remembered {
 		note(f)
 	}
+}
+
+// there tells of which things, whatever their incarnation, the last pass has seen a target.
+func (l *Loop) there() func(param.Kind, string) bool {
+	type thing struct {
+		kind param.Kind
+		name string
+	}
+	all := sync.OnceValue(func() map[thing]bool {
+		m := make(map[thing]bool, len(l.seen))
+		for t := range l.seen {
+			m[thing{t.Kind, t.Name}] = true
+		}
+		return m
+	})
+	return func(k param.Kind, name string) bool { return all()[thing{k, name}] }
 }
 
 // watch keeps the files of what is managed open and heard, but for those that were given

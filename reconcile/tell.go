@@ -10,8 +10,9 @@ import (
 	"github.com/rdmatune/rdmatune/plan"
 )
 
-// tell turns rulings into what the status and the log say of them.
-func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
+// tell turns rulings into what the status and the log say of them. whole: they are of all
+// that is managed.
+func (l *Loop) tell(rulings []ruling, p *Pass, whole bool) (contested, waiting []Held) {
 	contested, waiting = []Held{}, []Held{}
 	seen := make(map[subject]bool, len(rulings))
 	for _, r := range rulings {
@@ -40,7 +41,7 @@ func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
 		p.Drifts = append(p.Drifts, d)
 	}
 	for s := range l.unhealed {
-		if !seen[s] {
+		if whole && !seen[s] {
 			delete(l.unhealed, s) // it was put right by somebody else, or is gone
 		}
 	}
@@ -53,11 +54,13 @@ func (l *Loop) tell(rulings []ruling, p *Pass) (contested, waiting []Held) {
 // tellHealth logs when the node ceases to be as wanted, and when it is so again.
 func (l *Loop) tellHealth(problems []string) {
 	l.mu.Lock()
-	was, first := len(l.status.Problems) == 0, l.status.Passes == 0
+	was, first, valid := len(l.status.Problems) == 0, l.status.Passes == 0, l.status.Spec.Invalid == ""
 	l.mu.Unlock()
 	switch is := len(problems) == 0; {
-	case is && (!was || first):
+	case is && (!was || first) && valid:
 		l.log.Info("healthy")
+	case is && (!was || first):
+		l.log.Info("as the last good spec wants it")
 	case !is && was:
 		l.log.Warn("not healthy", "problems", len(problems), "first", problems[0])
 	}
