@@ -72,10 +72,10 @@ func (l *lane) completeSends(low uint32) {
 			}
 		}
 	}
-	nudge(c.sendReady[min(l.index, c.cur.layout.lanes-1)])
+	c.sendReady[min(l.index, c.cur.layout.lanes-1)].ring()
 	if c.answering {
 		c.answering = false
-		nudge(c.recvReady)
+		c.recvReady.ring()
 	}
 	if c.cur.has(l) {
 		c.check(l.tellCredits())
@@ -124,7 +124,7 @@ func (l *lane) receive(buf, n int) error {
 			return fmt.Errorf("%d credits at once: %w", more, ErrProtocol)
 		}
 		l.limit = h.credits
-		nudge(c.sendReady[min(l.index, c.cur.layout.lanes-1)])
+		c.sendReady[min(l.index, c.cur.layout.lanes-1)].ring()
 	}
 	switch h.kind {
 	case segData, segOffer:
@@ -177,7 +177,7 @@ func (l *lane) keep(h *header, buf, n int) error {
 	}
 	l.fifo[l.ftail%uint64(len(l.fifo))] = a
 	l.ftail++
-	nudge(c.recvReady)
+	c.recvReady.ring()
 	if c.bye != nil {
 		nudge(c.wake)
 	}

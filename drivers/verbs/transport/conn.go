@@ -25,10 +25,8 @@ type Conn struct {
 	// Set before the connection starts.
 	fixed *Settings
 
-	sendTurn  [maxLanes]chan struct{} // each holds one token: whose message goes next
-	recvTurn  chan struct{}
-	sendReady [maxLanes]chan struct{} // something may have changed for who waits with the turn
-	recvReady chan struct{}
+	sendReady [maxLanes]*bell // for who waits with the turn
+	recvReady *bell
 	sendWait  [maxLanes]waiter // with the turn
 	recvWait  waiter
 	cq        atomic.Pointer[sharedCQ] // of the first lane
@@ -40,15 +38,16 @@ type Conn struct {
 	readErr   error         // of the control channel, set before fromPeer is closed
 	closing   chan struct{} // Close wants the farewell
 	closeOnce sync.Once
-	senders   atomic.Int32 // Sends that wait for their turn
 	routes    atomic.Pointer[routes]
 
-	mu      sync.Mutex
-	cur     *laneSet   // guarded by mu, as is everything below
-	next    *laneSet   // of the switch under way
-	retired []*laneSet // waiting for their last completion, or for the program to read them
-	err     error
-	inband  []switchover.Event // from completions, for the control goroutine
+	mu       sync.Mutex
+	sendTurn [maxLanes]turn // guarded by mu, as is everything below: whose message goes next
+	recvTurn turn
+	cur      *laneSet
+	next     *laneSet   // of the switch under way
+	retired  []*laneSet // waiting for their last completion, or for the program to read them
+	err      error
+	inband   []switchover.Event // from completions, for the control goroutine
 
 	holding   bool      // new requests wait for the end of the switch
 	draining  bool      // Drained is to be told when nothing is outstanding
@@ -98,20 +97,18 @@ func (t *Transport) newConn(tcp net.Conn, dialed bool, gid int) *Conn {
 	ready := func() chan struct{} { return make(chan struct{}, 1) }
 	c := &Conn{
 		t: t, id: t.connID.Add(1), dialed: dialed, tcp: tcp, peer: tcp.RemoteAddr().String(), gid: gid,
-		recvTurn: ready(), recvReady: ready(), dead: make(chan struct{}), gone: make(chan struct{}), wake: ready(),
+		recvTurn: turn{pass: ready()}, recvReady: newBell(), dead: make(chan struct{}), gone: make(chan struct{}), wake: ready(),
 		requests: make(chan *request), fromPeer: make(chan *controlMsg), closing: make(chan struct{}),
 		recvSeq: 1, goneOffers: make([]uint64, 0, 2*maxRendezvous),
 	}
 	for i := range maxLanes {
-		c.sendTurn[i], c.sendReady[i] = ready(), ready()
-		c.sendTurn[i] <- struct{}{}
+		c.sendTurn[i], c.sendReady[i] = turn{pass: ready()}, newBell()
 	}
-	c.recvTurn <- struct{}{}
 	for i := range c.out {
-		c.out[i].done = ready()
+		c.out[i].done = newBell()
 	}
 	for i := range c.in {
-		c.in[i].done = ready()
+		c.in[i].done = newBell()
 	}
 	return c
 }
@@ -138,9 +135,9 @@ func nudge(ch chan struct{}) {
 	}
 }
 
-func (c *Conn) nudgeSenders() {
-	for _, ch := range c.sendReady {
-		nudge(ch)
+func (c *Conn) ringSenders() {
+	for _, b := range c.sendReady {
+		b.ring()
 	}
 }
 
@@ -151,8 +148,8 @@ func (c *Conn) fail(err error) {
 	}
 	c.err = err
 	close(c.dead)
-	c.nudgeSenders()
-	nudge(c.recvReady)
+	c.ringSenders()
+	c.recvReady.ring()
 }
 
 // failAsync is fail for a caller that does not hold mu.

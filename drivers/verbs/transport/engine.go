@@ -28,9 +28,8 @@ type engine struct {
 
 	worker      sync.WaitGroup
 	wakeups     atomic.Uint64 // of the goroutine that sleeps
-	maxSpinners int32
-	spinners    atomic.Int32  // goroutines that poll in the place of ours
-	spins       atomic.Uint32 // times that one of them was done
+	maxSpinners uint64
+	spinners    atomic.Uint64 // goroutines that poll in the place of ours, and above spinDone how often one was done
 	sleepers    atomic.Int32  // goroutines that need an event
 	standby     atomic.Bool   // no event will come, as ours leaves completions to the spinners
 	back        chan struct{} // ours shall come back from standby
@@ -55,7 +54,7 @@ type sharedCQ struct {
 
 func newEngine(dev verbs.Device) (*engine, error) {
 	e := &engine{dev: dev, lanes: map[uint32]*lane{}, back: make(chan struct{}, 1)}
-	e.maxSpinners = max(int32(runtime.GOMAXPROCS(0))/2, 1)
+	e.maxSpinners = max(uint64(runtime.GOMAXPROCS(0))/2, 1)
 	var err error
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
@@ -176,10 +175,10 @@ const (
 
 // standBy returns once nobody polls in the engine's place.
 func (e *engine) standBy() {
-	seen := e.spins.Load()
+	seen := e.spinners.Load()
 	for first := true; ; first = false {
-		now := e.spins.Load()
-		if e.spinners.Load() == 0 && (first || now == seen) {
+		now := e.spinners.Load()
+		if now%spinDone == 0 && (first || now == seen) {
 			return
 		}
 		seen = now
@@ -309,14 +308,17 @@ func (e *engine) killCQ(q *sharedCQ, err error) {
 	}
 }
 
+// spinDone is what one that is done counts, in the counter of those that poll.
+const spinDone = 1 << 32
+
 // beginSpin asks to poll in the engine's place until endSpin. It refuses when as many
 // goroutines do as there are processors to spare for it: they find what this one waits
 // for as well.
 func (e *engine) beginSpin() bool {
-	if e.spinners.Add(1) <= e.maxSpinners {
+	if e.spinners.Add(1)%spinDone <= e.maxSpinners {
 		return true
 	}
-	e.spinners.Add(-1)
+	e.spinners.Add(^uint64(0)) // one less
 	return false
 }
 
@@ -326,10 +328,7 @@ func (e *engine) joinSpin() bool {
 	return true
 }
 
-func (e *engine) endSpin() {
-	e.spins.Add(1)
-	e.spinners.Add(-1)
-}
+func (e *engine) endSpin() { e.spinners.Add(spinDone - 1) }
 
 // beginSleep and endSleep frame a wait for somebody else to handle a completion. Either
 // an event will come for it, or the engine's goroutine stands by and is called back.

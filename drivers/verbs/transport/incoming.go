@@ -22,7 +22,7 @@ type incoming struct {
 	state inState
 	seq   uint64
 	size  int
-	done  chan struct{}
+	done  *bell
 	wait  waiter // of the Recv that has the place
 }
 
@@ -53,10 +53,6 @@ func (c *Conn) freeIn() *incoming {
 func (c *Conn) answer(l *lane, h *header, m *span) *incoming {
 	in := c.freeIn()
 	*in = incoming{state: inAnswered, seq: h.seq, size: int(h.total), done: in.done, wait: in.wait}
-	select {
-	case <-in.done: // left from an earlier one
-	default:
-	}
 	c.inOpen++
 	c.check(c.cur.lane(l.index).postControl(header{kind: segAnswer, seq: h.seq, rkey: m.rkey, addr: m.addr}))
 	return in
@@ -67,6 +63,7 @@ func (c *Conn) answer(l *lane, h *header, m *span) *incoming {
 func (c *Conn) waitIn(in *incoming) (bool, error) {
 	for {
 		c.mu.Lock()
+		heard := in.done.heard()
 		switch {
 		case in.state == inWritten || in.state == inDropped:
 			ok := in.state == inWritten
@@ -84,7 +81,7 @@ func (c *Conn) waitIn(in *incoming) (bool, error) {
 		}
 		mode := c.cur.lanes[0].prof.completion
 		c.mu.Unlock()
-		if err := c.wait(context.Background(), in.done, &in.wait, mode, c.gone); err != nil {
+		if err := c.wait(context.Background(), in.done, heard, &in.wait, mode, c.gone); err != nil {
 			return false, err
 		}
 	}
@@ -93,7 +90,7 @@ func (c *Conn) waitIn(in *incoming) (bool, error) {
 // endIn makes in's place free. Caller holds mu.
 func (c *Conn) endIn(in *incoming) {
 	in.state = inFree
-	nudge(c.recvReady)
+	c.recvReady.ring()
 }
 
 // offered handles the peer's offer h. Caller holds mu, here and below.
@@ -119,7 +116,7 @@ func (c *Conn) finished(h *header) error {
 	if in == nil {
 		a.kind = segDrop
 		c.goneOffers = append(c.goneOffers, h.seq)
-		nudge(c.recvReady)
+		c.recvReady.ring()
 		return c.carryOn()
 	}
 	in.state = inWritten
@@ -127,7 +124,7 @@ func (c *Conn) finished(h *header) error {
 		in.state = inDropped
 	}
 	c.inOpen--
-	nudge(in.done)
+	in.done.ring()
 	return nil
 }
 

@@ -154,10 +154,13 @@ func (c *Conn) goOn() {
 	c.holding, c.draining = false, false
 	if !c.heldSince.IsZero() {
 		c.paused = time.Since(c.heldSince)
-		c.held = 1 + int(c.senders.Load())
+		c.held = 1
+		for i := range c.sendTurn {
+			c.held += c.sendTurn[i].waiting
+		}
 	}
-	c.nudgeSenders()
-	nudge(c.recvReady)
+	c.ringSenders()
+	c.recvReady.ring()
 	if c.err != nil {
 		return
 	}
@@ -232,7 +235,7 @@ func (k *controller) inPlace(f follow, lay layout) {
 	}
 	c.install(s)
 	c.generation = max(c.generation, f.generation)
-	c.nudgeSenders() // the lane for a waiting message may be another one
+	c.ringSenders() // the lane for a waiting message may be another one
 }
 
 // finish records how a switch ended and answers who asked for it.

@@ -34,7 +34,7 @@ type outgoing struct {
 	addr      uint64
 	rkey      uint32
 	at        time.Duration // offered
-	done      chan struct{} // state may have changed
+	done      *bell         // state may have changed
 	wait      waiter        // of the Send that has the place
 }
 
@@ -56,10 +56,6 @@ func (c *Conn) offer(i int, m *span) (*outgoing, error) {
 		}
 		c.sentSeq++
 		*o = outgoing{state: outOffered, seq: c.sentSeq, mem: *m, lane: i, at: c.t.now(), done: o.done, wait: o.wait}
-		select {
-		case <-o.done: // left from an earlier one
-		default:
-		}
 		c.outOpen[i]++
 		return o, l.postOffer(o.seq, m.len)
 	}
@@ -80,7 +76,7 @@ func (c *Conn) findOut(seq uint64) *outgoing {
 func (c *Conn) freeOut(o *outgoing) {
 	c.outOpen[o.lane]--
 	*o = outgoing{done: o.done, wait: o.wait}
-	c.nudgeSenders()
+	c.ringSenders()
 }
 
 // outBusy reports whether a rendezvous of this end is being written, or given up
@@ -121,7 +117,7 @@ func (c *Conn) answeredBy(l *lane, h *header) error {
 // carryOn posts what rendezvous have to post, as far as there is room. A switch
 // that holds new requests waits for those that are answered. Caller holds mu.
 func (c *Conn) carryOn() error {
-	if c.err != nil {
+	if c.err != nil || c.outOpen == [maxLanes]int{} && len(c.goneOffers) == 0 {
 		return nil
 	}
 	for n := range len(c.out) {
@@ -213,7 +209,7 @@ func (c *Conn) ended(o *outgoing) {
 		c.sentTraffic.time(tierRendezvous, c.t.now()-o.at)
 	}
 	o.state = outEnded
-	nudge(o.done)
+	o.done.ring()
 }
 
 // withdraw gives up an offer that is not answered. Caller holds mu.
@@ -227,13 +223,10 @@ func (c *Conn) withdraw(o *outgoing) {
 // reads the memory any more.
 func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 	stop := c.dead
-	var cause error
+	var werr, cause error
 	for {
 		c.mu.Lock()
-		mode := c.cur.sendLane(o.lane).prof.completion
-		c.mu.Unlock()
-		werr := c.wait(ctx, o.done, &o.wait, mode, stop)
-		c.mu.Lock()
+		heard, mode := o.done.heard(), c.cur.sendLane(o.lane).prof.completion
 		switch {
 		case o.seq != seq || o.state == outWithdrawn: // by Close, and maybe over by now
 			defer c.mu.Unlock()
@@ -276,6 +269,7 @@ func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 			}
 		}
 		c.mu.Unlock()
+		werr = c.wait(ctx, o.done, heard, &o.wait, mode, stop)
 	}
 }
 

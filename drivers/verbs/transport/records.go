@@ -103,13 +103,13 @@ func (k *controller) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving = true
-	c.nudgeSenders()
-	nudge(c.recvReady)
+	c.ringSenders()
+	c.recvReady.ring()
 	k.linger = time.After(lingerTime)
 	for i := range c.out {
 		if o := &c.out[i]; o.state == outOffered {
 			c.withdraw(o)
-			nudge(o.done)
+			o.done.ring()
 		}
 	}
 	if c.err == nil {

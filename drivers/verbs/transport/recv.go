@@ -70,92 +70,100 @@ func (c *Conn) recv(ctx context.Context, r *receiving) (n int, err error) {
 		}
 	}()
 	for {
-		in, n, err := c.takeNext(ctx, r)
-		if err != nil || in == nil {
-			return n, err
+		next, err := c.takeNext(ctx, r)
+		switch {
+		case err != nil:
+			return 0, err
+		case next.lane != nil:
+			c.copyOut(next.lane, next.buf, r.buf[:next.size])
+			return next.size, nil
+		case next.in == nil:
+			return next.size, nil
 		}
-		ok, err := c.waitIn(in)
+		ok, err := c.waitIn(next.in)
 		if err != nil {
 			return 0, err
 		}
 		if ok {
-			return n, nil
+			return next.size, nil
 		}
 		// The peer gave the message up: on to the next.
 	}
 }
 
-// takeNext takes the next message in turn: it is in the buffer on return, or in is the
-// rendezvous that brings it.
-func (c *Conn) takeNext(ctx context.Context, r *receiving) (in *incoming, n int, err error) {
-	select {
-	case <-c.recvTurn:
-	default:
-		select {
-		case <-c.recvTurn:
-		case <-ctx.Done():
-			return nil, 0, ctx.Err()
-		}
+// A taken message is in the buffer already, or has to be copied there from a lane, or is
+// brought there by a rendezvous.
+type taken struct {
+	size int
+	lane *lane // has it in its receive buffer buf
+	buf  int
+	in   *incoming
+}
+
+// takeNext takes the next message in turn.
+func (c *Conn) takeNext(ctx context.Context, r *receiving) (taken, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.takeTurn(ctx, &c.recvTurn); err != nil {
+		return taken{}, err
 	}
-	held := true
-	defer func() {
-		if held {
-			c.recvTurn <- struct{}{}
-		}
-	}()
+	next, err := c.takeInTurn(ctx, r)
+	c.recvTurn.release()
+	return next, err
+}
+
+// takeInTurn waits for the next message. Caller holds mu, which is not held while waiting.
+func (c *Conn) takeInTurn(ctx context.Context, r *receiving) (taken, error) {
 	for {
-		c.mu.Lock()
+		heard := c.recvReady.heard()
 		l, a := c.head()
+		var err error
 		switch {
 		case l == nil && c.err != nil:
-			defer c.mu.Unlock()
-			return nil, 0, c.recvError()
+			return taken{}, c.recvError()
 		case l == nil:
 			mode := c.cur.lanes[0].prof.completion
 			c.mu.Unlock()
-			if err := c.wait(ctx, c.recvReady, &c.recvWait, mode, c.dead); err != nil {
-				return nil, 0, err
-			}
+			err = c.wait(ctx, c.recvReady, heard, &c.recvWait, mode, c.dead)
+			c.mu.Lock()
 		case a.size() > r.size:
-			c.mu.Unlock()
-			return nil, 0, &SizeError{a.size(), io.ErrShortBuffer}
+			return taken{}, &SizeError{a.size(), io.ErrShortBuffer}
 		case a.kind == segData && r.buf == nil && a.len > 0:
-			c.mu.Unlock()
-			return nil, 0, fmt.Errorf("receive %d bytes into a device's memory: %w", a.len, ErrCopied)
+			return taken{}, fmt.Errorf("receive %d bytes into a device's memory: %w", a.len, ErrCopied)
 		case a.kind == segData:
 			c.take(l, a.seq)
 			c.received++
-			l.reading++
 			c.recvTraffic.count(a.tier, a.len)
-			if a.len <= copiedAtOnce {
-				copy(r.buf, l.recvBuf(a.buf)[headerLen:headerLen+a.len])
-				l.reading--
-				c.consumed(l, a.buf)
-				c.mu.Unlock()
-				return nil, a.len, nil
+			if a.len > copiedAtOnce {
+				l.reading++
+				return taken{size: a.len, lane: l, buf: a.buf}, nil
 			}
-			c.mu.Unlock()
-			held = false
-			c.recvTurn <- struct{}{}
 			copy(r.buf, l.recvBuf(a.buf)[headerLen:headerLen+a.len])
-			c.mu.Lock()
-			l.reading--
 			c.consumed(l, a.buf)
-			c.mu.Unlock()
-			return nil, a.len, nil
+			return taken{size: a.len}, nil
 		case r.claimed < a.size():
 			c.mu.Unlock()
-			if err := r.claim(c.t, a.size()); err != nil {
-				return nil, 0, err
-			}
+			err = r.claim(c.t, a.size())
+			c.mu.Lock()
 		default:
 			c.take(l, a.seq)
-			in = c.answer(l, &a.header, &r.mem.span)
+			in := c.answer(l, &a.header, &r.mem.span)
 			c.consumed(l, a.buf)
-			c.mu.Unlock()
-			return in, a.size(), nil
+			return taken{size: a.size(), in: in}, nil
+		}
+		if err != nil {
+			return taken{}, err
 		}
 	}
+}
+
+// copyOut copies a message that was taken, with others going on meanwhile.
+func (c *Conn) copyOut(l *lane, buf int, to []byte) {
+	copy(to, l.recvBuf(buf)[headerLen:])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.reading--
+	c.consumed(l, buf)
 }
 
 // copiedAtOnce is how many bytes are copied out with the connection locked, which takes
@@ -228,7 +236,7 @@ func (c *Conn) take(l *lane, seq uint64) {
 	c.taken++
 	c.recvSeq = seq + 1
 	if c.bye != nil && c.taken >= c.bye.Last {
-		nudge(c.recvReady)
+		c.recvReady.ring()
 	}
 }
 

@@ -101,25 +101,18 @@ func (c *Conn) send(ctx context.Context, s *sending) (err error) {
 // sendOn sends on lane i in turn. A rendezvous is only offered. errRouted: a switch
 // has changed where the message goes.
 func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq uint64, err error) {
-	turn := c.sendTurn[i]
-	select {
-	case <-turn:
-	default:
-		if s.try {
-			return nil, 0, ErrWouldBlock
-		}
-		c.senders.Add(1)
-		select {
-		case <-turn:
-			c.senders.Add(-1)
-		case <-ctx.Done():
-			c.senders.Add(-1)
-			return nil, 0, ctx.Err()
-		}
+	c.mu.Lock()
+	turn := &c.sendTurn[i]
+	if s.try && turn.taken {
+		c.mu.Unlock()
+		return nil, 0, ErrWouldBlock
 	}
-	defer func() { turn <- struct{}{} }()
+	if err := c.takeTurn(ctx, turn); err != nil {
+		c.mu.Unlock()
+		return nil, 0, err
+	}
 	for tries := 0; ; tries++ {
-		c.mu.Lock()
+		heard := c.sendReady[i].heard()
 		o, sent, err := c.push(s, i)
 		if o != nil {
 			seq = o.seq
@@ -135,6 +128,9 @@ func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq 
 			none, err = false, ErrWouldBlock
 		}
 		l.waiting = none && tries > 0
+		if sent || err != nil {
+			turn.release()
+		}
 		c.mu.Unlock()
 		if low || none && tries == 0 {
 			c.t.eng.tryProgress()
@@ -142,12 +138,13 @@ func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq 
 		if sent || err != nil {
 			return o, seq, err
 		}
-		if tries == 0 {
-			continue
+		if tries > 0 {
+			err = c.wait(ctx, c.sendReady[i], heard, &c.sendWait[i], mode, c.dead)
 		}
-		if err := c.wait(ctx, c.sendReady[i], &c.sendWait[i], mode, c.dead); err != nil {
-			c.mu.Lock()
+		c.mu.Lock()
+		if err != nil {
 			c.cur.sendLane(i).waiting = false
+			turn.release()
 			c.mu.Unlock()
 			return nil, 0, err
 		}

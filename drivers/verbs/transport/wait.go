@@ -152,12 +152,11 @@ func (w *waiter) spin() time.Duration {
 	return min(max(2*w.usual, shortestSpin), longestSpin)
 }
 
-// wait waits for ready, the end of ctx (an error) or stop.
-func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode completion, stop chan struct{}) error {
-	select {
-	case <-ready:
+// wait waits until b is rung, which was heard so often before what is waited for was looked
+// at, for the end of ctx (an error) or stop.
+func (c *Conn) wait(ctx context.Context, b *bell, heard uint32, w *waiter, mode completion, stop chan struct{}) error {
+	if b.heard() != heard {
 		return nil
-	default:
 	}
 	eng := c.t.eng
 	adaptive := mode == completionAdaptive && c.t.spins
@@ -167,7 +166,7 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode co
 	var start time.Time
 	if adaptive && eng.beginSpin() || mode == completionBusy && eng.joinSpin() {
 		var found bool
-		found, start = c.poll(ctx, ready, w, mode == completionBusy)
+		found, start = c.poll(ctx, b, heard, w, mode == completionBusy)
 		eng.endSpin()
 		if found {
 			return nil
@@ -178,12 +177,14 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode co
 	}
 	eng.beginSleep()
 	defer eng.endSleep()
-	select {
-	case <-ready:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-stop:
-		return nil
+	if b.quiet(heard) {
+		select {
+		case <-b.asleep:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-stop:
+			return nil
+		}
 	}
 	if adaptive {
 		w.woken(time.Since(start))
@@ -191,19 +192,17 @@ func (c *Conn) wait(ctx context.Context, ready chan struct{}, w *waiter, mode co
 	return nil
 }
 
-// poll handles completions until ready (true), or until it is time to sleep. It reads
+// poll handles completions until b is rung (true), or until it is time to sleep. It reads
 // the clock only when a spin finds nothing; start is when it first did.
-func (c *Conn) poll(ctx context.Context, ready chan struct{}, w *waiter, forever bool) (found bool, start time.Time) {
+func (c *Conn) poll(ctx context.Context, b *bell, heard uint32, w *waiter, forever bool) (found bool, start time.Time) {
 	eng, cq := c.t.eng, c.cq.Load()
 	spin := w.spin()
 	for waited := time.Duration(0); forever || waited < spin; {
 		n := eng.spin(cq)
-		select {
-		case <-ready:
+		if b.heard() != heard {
 			w.found(waited)
 			w.yield.Step(false)
 			return true, start
-		default:
 		}
 		if n > 0 {
 			continue // it was something else
