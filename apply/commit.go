@@ -82,7 +82,11 @@ func (a *run) close(ctx context.Context, fatal error) error {
 	e.Error = strings.Join(messages, "\n")
 	for _, t := range a.targets {
 		for _, c := range t.changes {
-			e.Settings = append(e.Settings, setting(t, c))
+			s := setting(t, c)
+			e.Settings = append(e.Settings, s)
+			if tried := param.Format(c.ID, c.New); t.touched && tried != s.Value {
+				e.Tried = append(e.Tried, experiment.Tried{Address: s.Address, Attr: s.Attr, Value: tried})
+			}
 		}
 	}
 	if a.Switches != nil {

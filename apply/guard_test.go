@@ -137,7 +137,27 @@ func TestGuards(t *testing.T) {
 			if diff := cmp.Diff(want, e.Guards); err != nil || diff != "" || len(e.Sizes) != len(tc.m.Record) {
 				t.Errorf("on record: %v, %d sizes (-want +got)\n%s", err, len(e.Sizes), diff)
 			}
+			wantTried(t, e, tc.restored)
 		})
+	}
+}
+
+// wantTried checks that a record has the values that were written and are not in force,
+// which are all of a run that was rolled back, and none of another.
+func wantTried(t *testing.T, e experiment.Experiment, rolledBack bool) {
+	t.Helper()
+	tried := map[string]string{}
+	for _, x := range e.Tried {
+		tried[x.Address+" "+x.Attr] = x.Value
+	}
+	for _, s := range e.Settings {
+		value, ok := tried[s.Address+" "+s.Attr]
+		if ok != rolledBack || ok && (value == s.Value || s.Value != s.Before) {
+			t.Errorf("%s %s was %s, tried %q, read back %s", s.Address, s.Attr, s.Before, value, s.Value)
+		}
+	}
+	if len(e.Settings) == 0 || len(tried) > len(e.Settings) {
+		t.Errorf("%d settings, %d tried", len(e.Settings), len(tried))
 	}
 }
 

@@ -70,12 +70,22 @@ type Detail struct {
 	// taken, frequency.
 	Observed map[string]string `json:"observed,omitempty"`
 	Guards   []Guard           `json:"guards,omitempty"`
+	// Tried are the values that an apply wrote, of those settings that were not read back
+	// with them in the end: they were refused, or rolled back.
+	Tried []Tried `json:"tried,omitempty"`
 	// Effects say what each part of an apply did to what was measured.
 	Effects []Effect `json:"effects,omitempty"`
 	// Notes say what a reader must know to read the numbers right.
 	Notes []string `json:"notes,omitempty"`
 	// Origin is the archive that the experiment was imported from, "" for one of this node.
 	Origin string `json:"origin,omitempty"`
+}
+
+// A Tried is a value that a Setting of the same address and attribute was to have.
+type Tried struct {
+	Address string `json:"address"`
+	Attr    string `json:"attr"`
+	Value   string `json:"value"`
 }
 
 // A Series is one of the set-ups that a run measured side by side.

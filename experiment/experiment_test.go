@@ -52,6 +52,7 @@ func sample(id string, at time.Time) Experiment {
 		Detail: Detail{
 			Explain: map[string]string{"nic.model": "m", "topology": "nic on NUMA node 1"}, Observed: map[string]string{"interrupts": "12"},
 			Guards: []Guard{{Workload: "b", Name: "tail", Verdict: GuardPassed, Text: "p99 19 us <= 20 us"}}, Notes: []string{"cold"},
+			Tried: []Tried{{Address: "workload.b.hint", Attr: "size", Value: "32 KiB"}},
 		},
 	}
 }

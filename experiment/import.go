@@ -116,7 +116,7 @@ func (e Experiment) check() error {
 	if y := e.Time.Year(); y < 2000 || y > 2200 || e.Duration < 0 || e.Duration > 10*365*24*time.Hour {
 		return fmt.Errorf("time %s and duration %s", e.Time, e.Duration)
 	}
-	if max(len(e.Settings), len(e.Series), len(e.Sizes), len(e.Switches), len(e.Explain), len(e.Observed), len(e.Guards), len(e.Effects), len(e.Detail.Notes)) > maxRows {
+	if max(len(e.Settings), len(e.Series), len(e.Sizes), len(e.Switches), len(e.Explain), len(e.Observed), len(e.Guards), len(e.Effects), len(e.Tried), len(e.Detail.Notes)) > maxRows {
 		return fmt.Errorf("more than %d settings, series, sizes or switches", maxRows)
 	}
 	if err := e.checkTexts(); err != nil {
@@ -154,6 +154,9 @@ func (e Experiment) checkTexts() error {
 	}
 	for _, s := range e.Settings {
 		add(s.Address, s.Attr, s.Before, s.Value)
+	}
+	for _, t := range e.Tried {
+		add(t.Address, t.Attr, t.Value)
 	}
 	for _, s := range e.Series {
 		add(s.Name)

@@ -51,10 +51,7 @@ func writeExperiment(e experiment.Experiment) error {
 	row("imported from", e.Origin)
 	row("note", strings.Join(e.Detail.Notes, "\n\t"))
 	if len(e.Settings) > 0 {
-		printf(w, "\nSETTING\tATTRIBUTE\tBEFORE\tREAD BACK\n")
-		for _, s := range foldThreads(e.Settings) {
-			printf(w, "%s\t%s\t%s\t%s\n", s.Address, s.Attr, s.Before, s.Value)
-		}
+		writeSettings(w, e)
 	}
 	if len(e.Sizes) > 0 {
 		writeSizes(w, e)
@@ -125,21 +122,52 @@ func writeNamed(w io.Writer, title string, facts map[string]string) {
 	}
 }
 
-// foldThreads makes one row of the threads of a process that went the same way.
-func foldThreads(settings []experiment.Setting) []experiment.Setting {
-	var out []experiment.Setting
-	count := map[experiment.Setting]int{}
-	for _, s := range settings {
-		if attr, _, indexed := strings.Cut(s.Attr, "["); indexed && strings.Contains(s.Attr, "@") {
-			s.Attr = attr
-		}
-		if count[s]++; count[s] == 1 {
-			out = append(out, s)
+// A settingRow is a setting with the value that was tried, where another was read back.
+type settingRow struct {
+	experiment.Setting
+	tried string
+}
+
+// writeSettings writes what an experiment's settings were, what was tried and is not there
+// any more, and what was read back.
+func writeSettings(w io.Writer, e experiment.Experiment) {
+	tried := map[[2]string]string{}
+	for _, t := range e.Tried {
+		tried[[2]string{t.Address, t.Attr}] = t.Value
+	}
+	var rows []settingRow
+	for _, s := range e.Settings {
+		rows = append(rows, settingRow{s, tried[[2]string{s.Address, s.Attr}]})
+	}
+	if len(tried) == 0 {
+		printf(w, "\nSETTING\tATTRIBUTE\tBEFORE\tREAD BACK\n")
+	} else {
+		printf(w, "\nSETTING\tATTRIBUTE\tBEFORE\tTRIED\tREAD BACK\n")
+	}
+	for _, r := range foldThreads(rows) {
+		if len(tried) == 0 {
+			printf(w, "%s\t%s\t%s\t%s\n", r.Address, r.Attr, r.Before, r.Value)
+		} else {
+			printf(w, "%s\t%s\t%s\t%s\t%s\n", r.Address, r.Attr, r.Before, cmp.Or(r.tried, "-"), r.Value)
 		}
 	}
-	for i, s := range out {
-		if n := count[s]; n > 1 {
-			out[i].Attr = fmt.Sprintf("%s (%d threads)", s.Attr, n)
+}
+
+// foldThreads makes one row of the threads of a process that went the same way.
+func foldThreads(rows []settingRow) []settingRow {
+	var out []settingRow
+	count := map[settingRow]int{}
+	for _, r := range rows {
+		if attr, _, indexed := strings.Cut(r.Attr, "["); indexed && strings.Contains(r.Attr, "@") {
+			r.Attr = attr
+		}
+		if count[r]++; count[r] == 1 {
+			out = append(out, r)
+		}
+	}
+	for i, r := range out {
+		if n := count[r]; n > 1 {
+			out[i].Attr = fmt.Sprintf("%s (%d threads)", r.Attr, n)
 		}
 	}
 	return out
