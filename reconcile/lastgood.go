@@ -48,14 +48,17 @@ func (l *Loop) keepLastGood() {
 		c.Before = l.doc.SpecDigest
 	}
 	err := c.write(l.c.Node.StateDir())
-	switch {
-	case err == nil:
-		l.copied, l.uncopied = c.Digest, ""
-	case l.uncopied != c.Digest:
+	if err != nil && l.uncopied != c.Digest {
 		l.uncopied = c.Digest
 		l.log.Warn("a restart will not know this spec if its files are invalid then", "error", err)
 	}
+	if err == nil || errors.Is(err, errTooLarge) { // it does not become smaller
+		l.copied = c.Digest
+	}
 }
+
+// errTooLarge: the spec has more than is copied.
+var errTooLarge = errors.New("too large to be copied")
 
 func (c lastGood) write(dir string) error {
 	b, err := json.Marshal(c)
@@ -63,7 +66,7 @@ func (c lastGood) write(dir string) error {
 		return err
 	}
 	if len(b) > maxLastGood {
-		return fmt.Errorf("the copy of the spec has %d bytes; the most is %d", len(b), maxLastGood)
+		return fmt.Errorf("%w: %d bytes; the most is %d", errTooLarge, len(b), maxLastGood)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -224,3 +224,28 @@ func TestLastGoodUnwritable(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLastGoodTooLarge: it is not tried again and again.
+func TestLastGoodTooLarge(t *testing.T) {
+	h := newHeldTest(t)
+	h.must(os.Remove(h.copy))
+	for i := range 4 {
+		h.write(filepath.Join(filepath.Dir(h.file), string(rune('a'+i))+".hcl"), strings.Repeat("#"+strings.Repeat("x", 999)+"\n", 4000))
+	}
+	h.file = filepath.Dir(h.file)
+	l := h.loop()
+	sp, diags := l.load()
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	l.adopt(sp)
+	for range 3 {
+		l.keepLastGood()
+	}
+	if l.copied != sp.Digest || strings.Count(h.log.String(), errTooLarge.Error()) != 1 {
+		t.Errorf("copied %q, log: %s", l.copied, h.log.String())
+	}
+	if _, err := os.Stat(h.copy); err == nil {
+		t.Error("a copy was written")
+	}
+}

@@ -39,7 +39,7 @@ func (l *Loop) listen() {
 	}
 }
 
-// recentDrifts are kept in the status.
+// recentDrifts are kept in the status, and of what the last pass found and did as many.
 const recentDrifts = 20
 
 // pass looks at the node, decides, and carries out what is to be done now.
@@ -85,10 +85,11 @@ func (l *Loop) pass(ctx context.Context) {
 		l.archive.added(l.settings.Experiments)
 	}
 	l.tellHealth(problems)
+	kept := p.kept()
 	l.update(func(s *Status) {
-		s.Problems = problems
+		s.Problems = bounded(problems)
 		s.Passes++
-		s.LastPass = &p
+		s.LastPass = &kept
 		for _, d := range p.Drifts {
 			s.Recent = append([]Drift{d}, s.Recent[:min(len(s.Recent), recentDrifts-1)]...)
 			s.Drifts++
@@ -106,6 +107,16 @@ func (l *Loop) pass(ctx context.Context) {
 		l.c.OnPass(p)
 	}
 }
+
+// kept is p as a status has it: without all but the first of what may be thousands.
+func (p Pass) kept() Pass {
+	p.Drifts, p.Heals = first(p.Drifts), first(p.Heals)
+	p.Failures, p.Switches = first(p.Failures), first(p.Switches)
+	return p
+}
+
+// first is the beginning of a list, without what comes after it in memory.
+func first[T any](list []T) []T { return slices.Clone(list[:min(len(list), recentDrifts)]) }
 
 // logFailure says that a pass could not be made, once for each series of failures.
 func (l *Loop) logFailure(err error) {

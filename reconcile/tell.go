@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -41,8 +42,10 @@ func (l *Loop) tell(rulings []ruling, p *Pass, whole bool) (contested, waiting [
 		p.Drifts = append(p.Drifts, d)
 	}
 	for s := range l.unhealed {
-		if whole && !seen[s] {
-			delete(l.unhealed, s) // it was put right by somebody else, or is gone
+		// It was put right by somebody else, or is gone, or could not be judged for so long
+		// that the judge has forgotten it.
+		if !seen[s] && (whole || l.judge.records[s] == nil) {
+			delete(l.unhealed, s)
 		}
 	}
 	if n := len(p.Drifts); n > maxTold {
@@ -64,6 +67,18 @@ func (l *Loop) tellHealth(problems []string) {
 	case !is && was:
 		l.log.Warn("not healthy", "problems", len(problems), "first", problems[0])
 	}
+}
+
+// maxProblems bounds the problems of a status, which is read by people and by whatever asks
+// for the health.
+const maxProblems = 100
+
+// bounded is problems, of which only the first are told when there are many.
+func bounded(problems []string) []string {
+	if len(problems) <= maxProblems {
+		return problems
+	}
+	return append(slices.Clone(problems[:maxProblems]), fmt.Sprintf("and %d more", len(problems)-maxProblems))
 }
 
 // maxTold is how many lines of a kind a pass logs; the others are for debugging.

@@ -120,6 +120,6 @@ type Status struct {
 	Sweeps           uint64   `json:"sweeps"`
 	Drifts           uint64   `json:"drifts"`
 	Heals            uint64   `json:"heals"`
-	LastPass         *Pass    `json:"last_pass,omitempty"`
-	Recent           []Drift  `json:"recent,omitempty"` // the last drifts, newest first, at most 20
+	LastPass         *Pass    `json:"last_pass,omitempty"` // with the first 20 of its drifts, heals, failures and switches
+	Recent           []Drift  `json:"recent,omitempty"`    // the last drifts, newest first, at most 20
 }
