@@ -40,6 +40,7 @@ type engine struct {
 	cqs    []*sharedCQ      // guarded by mu
 	lanes  map[uint32]*lane // guarded by mu
 	nextID uint32           // guarded by mu
+	last   *lane            // guarded by mu; the one whose completion came last, or nil
 	wc     [wcBatch]verbs.WC
 }
 
@@ -142,6 +143,9 @@ func (e *engine) remove(l *lane) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.lanes, l.id)
+	if e.last == l {
+		e.last = nil
+	}
 }
 
 // run handles completions whenever the channel announces some.
@@ -253,9 +257,13 @@ func (e *engine) handle(q *sharedCQ, n int, err error) {
 	var c *Conn // the one whose mu is held: most often all are of one
 	for i := range n {
 		wc := &e.wc[i]
-		l := e.lanes[uint32(wc.ID>>32)]
-		if l == nil {
-			continue // of a closed connection: it means nothing
+		id := uint32(wc.ID >> 32)
+		l := e.last
+		if l == nil || l.id != id {
+			if l = e.lanes[id]; l == nil {
+				continue // of a closed connection: it means nothing
+			}
+			e.last = l
 		}
 		if l.conn != c {
 			if c != nil {
