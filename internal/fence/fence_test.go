@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"drivers/verbs/internal/...": {"drivers/verbs/internal/..."},
 	"plan":                       {"param", "spec", "state", "internal/cpulist"},
 	"reconcile":                  {"param", "node", "spec", "state", "drivers", "plan", "gather", "apply", "experiment", "reconcile/watch", "internal/interrupts"},
-	"gather":                     {"param", "node", "spec", "state", "drivers", "plan"},
+	"gather":                     {"param", "node", "spec", "state", "drivers", "plan", "internal/cpulist"},
 	"apply":                      {"param", "plan", "drivers", "state", "measure", "experiment"},
 	"audit":                      {"param", "node", "internal/procs", "internal/printable"},
 	"audit/live":                 {"param", "node", "internal/...", "drivers/verbs/control"},
