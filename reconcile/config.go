@@ -25,7 +25,8 @@ type Config struct {
 	Version string
 	// Owner is written into the node's lock while a pass holds it.
 	Owner state.Owner
-	// Load reads the spec; what it says is wrong keeps the last good one.
+	// Load reads the spec, which is not nil also with errors; what it says is wrong keeps the
+	// last good one.
 	Load func() (*spec.Spec, hcl.Diagnostics)
 	// Attended: somebody sees it start, and can mend a spec that is invalid. Else a daemon
 	// that has something to keep waits for it to become valid.
