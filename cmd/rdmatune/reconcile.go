@@ -56,7 +56,8 @@ func newReconcile(o *options) *cobra.Command {
 to a managed interrupt affinity, cpufreq or PM QoS file, on what the kernel changes by
 itself (driver reload, link up, CPU online), on every new process of a workload, and by
 a slow sweep. Without an argument the directory's *.hcl files are the spec; the files are
-read again when they change, and the last good spec is kept while they are invalid.
+read again when they change, and the last good spec is kept while they are invalid, also
+by the next start.
 
 What another program rewrites again and again is left to it, and reported (contested).
 A connection is asked to switch once in a generation. Whether originals are restored on
