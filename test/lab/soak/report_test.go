@@ -47,10 +47,17 @@ func (s *soak) note(format string, args ...any) {
 	}
 }
 
-// keep puts the daemon's log where the machine's results are.
+// keep puts the daemon's log, its state and its experiments where the machine's results
+// are.
 func (s *soak) keep() {
-	log, err := os.ReadFile(s.w.logPath)
-	if err := errors.Join(err, os.WriteFile(filepath.Join(os.Getenv(outVar), "daemon.log"), log, 0o600), s.out.Close()); err != nil {
+	to := os.Getenv(outVar)
+	err := s.out.Close()
+	files, globErr := filepath.Glob(filepath.Join(s.w.stateDir, "[^b]*")) // not the ballast
+	for _, name := range append(files, s.w.logPath) {
+		b, readErr := os.ReadFile(name)
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, filepath.Base(name)), b, 0o600))
+	}
+	if err = errors.Join(err, globErr); err != nil {
 		s.t.Error(err)
 	}
 }

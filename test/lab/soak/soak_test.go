@@ -204,8 +204,14 @@ func (s *soak) wait(ctx context.Context) {
 	if s.w.d != nil && !s.w.stopped {
 		s.w.d.seen = true
 	}
+	before := s.w.bases()
 	if err := s.w.settle(); err != nil {
 		s.fail(ctx, err)
+	}
+	for x, base := range s.w.bases() {
+		if was, known := before[x]; known && was != base {
+			s.note("  %s may be %s from now on, not %s", x, base, was)
+		}
 	}
 	s.sample(ctx)
 }

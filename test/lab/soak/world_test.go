@@ -224,6 +224,15 @@ func (w *world) settle() error {
 	return nil
 }
 
+// bases is what each setting may be while it is nobody's.
+func (w *world) bases() map[setting]string {
+	out := map[setting]string{}
+	for s, b := range w.beliefs {
+		out[s] = fmt.Sprint(slices.Sorted(maps.Keys(b.base)))
+	}
+	return out
+}
+
 // steady reports whether a setting is surely rdmatune's or surely nobody's, so that it is
 // known what a write to it means.
 func (w *world) steady(s setting) bool {
