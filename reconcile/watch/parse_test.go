@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -243,6 +244,34 @@ func TestParseProcess(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// TestAnswered: what the kernel told another listener before the filter is not its answer.
+func TestAnswered(t *testing.T) {
+	event := processEvent(processExec, 390, 390)
+	for _, c := range []struct {
+		name     string
+		messages [][]byte
+		want     error
+	}{
+		{"at once", [][]byte{processEvent(processNone, 0, 0)}, nil},
+		{"after events", [][]byte{event, event[:eventSize-8], event, processEvent(processNone, 0, 0), event}, nil},
+		{"refused", [][]byte{event, processEvent(processNone, uint32(unix.EPERM), 0)}, unix.EPERM},
+	} {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		must(t, err)
+		f := os.NewFile(uintptr(fds[0]), "test")
+		for _, m := range c.messages {
+			must(t, unix.Sendto(fds[1], m, 0, nil))
+		}
+		conn, err := f.SyscallConn()
+		must(t, err)
+		s := socket{f: f, conn: conn, buf: make([]byte, maxMessage)}
+		if err := s.answered(); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		must(t, errors.Join(f.Close(), unix.Close(fds[1])))
 	}
 }
 

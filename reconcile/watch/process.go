@@ -108,27 +108,38 @@ func connectorRequest(operation uint32) []byte {
 	return native.AppendUint32(b, operation)
 }
 
-// answered waits for the kernel's answer to the request to listen.
+// answered waits for the kernel's answer to the request to listen. Where somebody else
+// listens too, what came before the filter is in front of it.
 func (s *socket) answered() error {
 	var failed error
+	deadline := time.Now().Add(answerTime)
 	err := s.conn.Control(func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(poll, int(answerTime.Milliseconds()))
-		for errors.Is(err, unix.EINTR) {
-			n, err = unix.Poll(poll, int(answerTime.Milliseconds()))
-		}
-		if err == nil && n == 0 {
-			err = errors.New("the kernel does not answer a listener")
-		}
-		if err == nil {
-			n, _, err = unix.Recvfrom(int(fd), s.buf, unix.MSG_DONTWAIT)
-		}
-		if err == nil && n >= eventData+4 {
-			if errno := unix.Errno(native.Uint32(s.buf[eventData:])); errno != 0 {
-				err = fmt.Errorf("listen: %w", errno)
+		for {
+			left := time.Until(deadline).Milliseconds()
+			if left <= 0 {
+				failed = errors.New("the kernel does not answer a listener")
+				return
 			}
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left))
+			n := 0
+			if err == nil {
+				n, _, err = unix.Recvfrom(int(fd), s.buf, unix.MSG_DONTWAIT)
+			}
+			switch {
+			case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS):
+				continue
+			case err != nil:
+				failed = err
+				return
+			}
+			if n < eventData+4 || native.Uint32(s.buf[eventWhat:]) != processNone {
+				continue
+			}
+			if errno := unix.Errno(native.Uint32(s.buf[eventData:])); errno != 0 {
+				failed = fmt.Errorf("listen: %w", errno)
+			}
+			return
 		}
-		failed = err
 	})
 	return errors.Join(err, failed)
 }
