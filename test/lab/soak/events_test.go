@@ -72,6 +72,7 @@ var kinds = []kind{
 	{name: "unbind", weight: 3, can: func(s *soak) bool { return s.calm() && !s.w.unbound }, do: unbind},
 	{name: "bind", weight: 40, can: func(s *soak) bool { return s.w.unbound }, do: bind},
 	{name: "kill -9", weight: 6, can: func(s *soak) bool { return s.w.d != nil && s.kills }, do: kill9},
+	{name: "out of memory", weight: 3, can: func(s *soak) bool { return up(s) && s.kills }, do: outOfMemory},
 	{name: "term", weight: 5, can: func(s *soak) bool { return up(s) && s.kills && !s.w.unsettled }, do: term},
 	{name: "start", weight: 60, can: func(s *soak) bool { return s.w.d == nil && s.canStart() }, do: start},
 	{name: "hup", weight: 4, can: up, do: func(_ context.Context, s *soak) (string, error) { return "", s.w.d.signal(syscall.SIGHUP) }},

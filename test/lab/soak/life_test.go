@@ -2,11 +2,16 @@ package soak
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/rdmatune/rdmatune/spec"
@@ -23,6 +28,53 @@ func kill9(_ context.Context, s *soak) (string, error) {
 	}
 	s.ended()
 	return strconv.Itoa(pid), nil
+}
+
+// cgroup is where the daemon runs out of memory.
+const cgroup = "/sys/fs/cgroup/soak"
+
+// outOfMemory leaves the daemon no memory, so that the kernel kills it.
+func outOfMemory(_ context.Context, s *soak) (string, error) {
+	d := s.w.d
+	pid := strconv.Itoa(d.pid())
+	if err := os.Mkdir(cgroup, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	for _, w := range []struct{ file, text string }{
+		{"/sys/fs/cgroup/cgroup.subtree_control", "+memory"}, {cgroup + "/memory.max", "0"}, {cgroup + "/cgroup.procs", pid},
+	} {
+		if err := os.WriteFile(w.file, []byte(w.text), 0); err != nil {
+			return "", err
+		}
+	}
+	before, err := oomKills()
+	if err != nil {
+		return "", err
+	}
+	// What it allocated before is charged elsewhere: it is to need more.
+	if err := d.signal(syscall.SIGHUP); err != nil {
+		return "", err
+	}
+	if err := d.wait(patience); err != nil {
+		return "", err
+	}
+	after, err := oomKills()
+	if err == nil && after == before {
+		err = fmt.Errorf("the daemon ended, and not for want of memory: %v", d.err)
+	}
+	s.ended()
+	return pid, err
+}
+
+// oomKills is how many processes the kernel has killed in the daemon's cgroup.
+func oomKills() (n int, err error) {
+	b, err := os.ReadFile(cgroup + "/memory.events")
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			return strconv.Atoi(strings.TrimSpace(v))
+		}
+	}
+	return 0, errors.Join(err, errors.New("memory.events has no oom_kill"))
 }
 
 // term stops the daemon, which leaves or restores the tuning, as the spec says.
@@ -70,15 +122,36 @@ func (s *soak) ended() {
 	s.w.d, s.w.stopped, s.w.noSpec = nil, false, false
 }
 
-// canStart: with an invalid spec and nothing managed the daemon refuses to start.
-func (s *soak) canStart() bool { return !s.w.invalid || s.managed() > 0 }
+// canStart: with an invalid spec the daemon goes on with the one that an earlier run kept;
+// without any it refuses to start when nothing is managed. That it has an older one is not
+// in the model.
+func (s *soak) canStart() bool {
+	if !s.w.invalid {
+		return true
+	}
+	kept := s.keptSpec()
+	return kept == s.w.digest || kept == "" && s.managed() > 0
+}
+
+// keptSpec is the digest of the spec of which the state directory has a copy, "" without.
+func (s *soak) keptSpec() string {
+	b, err := os.ReadFile(filepath.Join(s.w.stateDir, "lastgood.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	var c struct{ Digest string }
+	if err := errors.Join(err, json.Unmarshal(b, &c)); err != nil {
+		s.t.Fatal(err)
+	}
+	return c.Digest
+}
 
 func start(_ context.Context, s *soak) (string, error) {
 	d, err := startDaemon(s.w.logPath, s.w.stateDir, s.w.specPath, s.done)
 	if err != nil {
 		return "", err
 	}
-	s.w.d, s.w.noSpec = d, s.w.invalid
+	s.w.d, s.w.noSpec = d, s.w.invalid && s.keptSpec() == ""
 	return strconv.Itoa(d.pid()), nil
 }
 
