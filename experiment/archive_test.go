@@ -28,8 +28,10 @@ func newDB(t *testing.T) *DB {
 func TestExportImport(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var list []Experiment
-	for i := range 3 {
-		list = append(list, sample(fmt.Sprintf("20260102-03040%d-aaaa", i), at.Add(time.Duration(i)*time.Second)))
+	for i, kind := range Kinds {
+		e := sample(fmt.Sprintf("20260102-03040%d-aaaa", i), at.Add(time.Duration(i)*time.Second))
+		e.Kind = kind
+		list = append(list, e)
 	}
 	var out bytes.Buffer
 	if err := WriteJSON(&out, list); err != nil {
@@ -40,7 +42,7 @@ func TestExportImport(t *testing.T) {
 	if err := db.Finish(t.Context(), list[1]); err != nil {
 		t.Fatal(err)
 	}
-	if added, known, err := db.Import(t.Context(), strings.NewReader(exported), "node7.json"); added != 2 || known != 1 || err != nil {
+	if added, known, err := db.Import(t.Context(), strings.NewReader(exported), "node7.json"); added != 3 || known != 1 || err != nil {
 		t.Fatalf("added %d, known %d, %v", added, known, err)
 	}
 	for i, want := range list {
@@ -52,10 +54,10 @@ func TestExportImport(t *testing.T) {
 			t.Errorf("%v (-want +got)\n%s", err, diff)
 		}
 	}
-	if added, known, err := db.Import(t.Context(), strings.NewReader(exported), "again"); added != 0 || known != 3 || err != nil {
+	if added, known, err := db.Import(t.Context(), strings.NewReader(exported), "again"); added != 0 || known != 4 || err != nil {
 		t.Errorf("a second time: added %d, known %d, %v", added, known, err)
 	}
-	if n, err := db.Remove(t.Context(), list[0].ID, list[2].ID, "20200101-000000-aaaa"); n != 2 || err != nil {
+	if n, err := db.Remove(t.Context(), list[0].ID, list[2].ID, list[3].ID, "20200101-000000-aaaa"); n != 3 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
 	if left, err := db.List(t.Context(), Filter{}); len(left) != 1 || err != nil || left[0].ID != list[1].ID {

@@ -21,6 +21,9 @@ const (
 	Reconcile Kind = "reconcile"
 )
 
+// Kinds are all that there are.
+var Kinds = []Kind{Apply, Destroy, Bench, Reconcile}
+
 // A Status is how an experiment went.
 type Status string
 

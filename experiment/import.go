@@ -103,9 +103,7 @@ func readExport(r io.Reader) ([]Experiment, error) {
 
 // check holds an experiment from elsewhere to what one of this node's can be.
 func (e Experiment) check() error {
-	switch e.Kind {
-	case Apply, Destroy, Bench:
-	default:
+	if !slices.Contains(Kinds, e.Kind) {
 		return fmt.Errorf("kind %.20q", e.Kind)
 	}
 	switch e.Status {

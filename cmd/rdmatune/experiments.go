@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -106,9 +107,7 @@ func (f *filterFlags) register(cmd *cobra.Command) {
 // filter turns the flags into what the database takes.
 func (f *filterFlags) filter(now time.Time) (experiment.Filter, error) {
 	out := experiment.Filter{Workload: f.workload, Device: f.device, Kind: experiment.Kind(f.kind)}
-	switch out.Kind {
-	case "", experiment.Apply, experiment.Destroy, experiment.Reconcile, experiment.Bench:
-	default:
+	if out.Kind != "" && !slices.Contains(experiment.Kinds, out.Kind) {
 		return out, fmt.Errorf("--kind %q: it must be apply, destroy, reconcile or bench", f.kind)
 	}
 	if f.hint == "none" {
