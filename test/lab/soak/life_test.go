@@ -40,19 +40,20 @@ func outOfMemory(_ context.Context, s *soak) (string, error) {
 	if err := os.Mkdir(cgroup, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	for _, w := range []struct{ file, text string }{
-		{"/sys/fs/cgroup/cgroup.subtree_control", "+memory"}, {cgroup + "/memory.max", "0"}, {cgroup + "/cgroup.procs", pid},
-	} {
-		if err := os.WriteFile(w.file, []byte(w.text), 0); err != nil {
-			return "", err
-		}
+	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0); err != nil {
+		return "", err
 	}
 	before, err := oomKills()
 	if err != nil {
 		return "", err
 	}
+	for _, w := range []struct{ file, text string }{{"memory.max", "0"}, {"cgroup.procs", pid}} {
+		if err := os.WriteFile(filepath.Join(cgroup, w.file), []byte(w.text), 0); err != nil {
+			return "", err
+		}
+	}
 	// What it allocated before is charged elsewhere: it is to need more.
-	if err := d.signal(syscall.SIGHUP); err != nil {
+	if err := d.signal(syscall.SIGHUP); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return "", err
 	}
 	if err := d.wait(patience); err != nil {
