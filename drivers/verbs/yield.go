@@ -7,7 +7,7 @@ import (
 
 // yieldAfter is below the 10 ms after which Go's scheduler takes away what a goroutine
 // runs on: see Yielder.
-const yieldAfter = 6 * time.Millisecond
+const yieldAfter = 9 * time.Millisecond
 
 // yieldCheck is how many messages go by between looks at the clock, which costs
 // about as much as a crossing into C.
@@ -25,7 +25,7 @@ type Yielder struct {
 	calls int
 }
 
-// Step is called once a message or empty Spin. It calls runtime.Gosched a few times
+// Step is called once a message or empty Spin. It calls runtime.Gosched shortly
 // before 10 ms are over.
 func (y *Yielder) Step(empty bool) {
 	if y.calls++; y.calls < yieldCheck && !empty {

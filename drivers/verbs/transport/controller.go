@@ -59,6 +59,7 @@ type controller struct {
 	told     uint32        // same of ours, as the peer knows
 	linger   <-chan time.Time
 	grace    <-chan time.Time // for what is still to come when the connection is ending
+	asleep   bool             // counts among those that sleep until a completion
 }
 
 // start runs the connection on its first lanes.
@@ -96,7 +97,9 @@ func (c *Conn) readPeer() {
 func (k *controller) run() {
 	c := k.c
 	fromPeer, closing := c.fromPeer, c.closing
+	defer k.sleep(false)
 	for {
+		k.sleep(k.m.Phase() != switchover.Idle || k.linger != nil || k.grace != nil)
 		select {
 		case m, ok := <-fromPeer:
 			if !ok {
@@ -132,6 +135,19 @@ func (k *controller) run() {
 			k.clean()
 			return
 		}
+	}
+}
+
+// sleep says whether what the controller waits for may need completions to be handled.
+func (k *controller) sleep(now bool) {
+	if now == k.asleep {
+		return
+	}
+	k.asleep = now
+	if now {
+		k.c.t.eng.beginSleep()
+	} else {
+		k.c.t.eng.endSleep()
 	}
 }
 

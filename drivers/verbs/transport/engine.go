@@ -170,25 +170,29 @@ func (e *engine) run() {
 // While goroutines poll, nothing is armed: an event for each message of a fast
 // exchange would cost it an interrupt and a thread's wake-up. The engine's goroutine
 // looks from time to time whether one has polled since. Until it sees that none has,
-// completions may wait: that long while somebody sleeps who may need them, longer while
-// nobody does.
+// completions may wait: standbyTimeAsleep while somebody sleeps who may need them; while
+// nobody does the longer the longer the polling has gone on, since each look takes a
+// processor from somebody.
 const (
-	standbyTime       = 2 * time.Millisecond
+	standbyTime       = 2 * time.Millisecond // at first
+	longestStandby    = 32 * time.Millisecond
 	standbyTimeAsleep = 200 * time.Microsecond
 )
 
 // standBy returns once nobody polls in the engine's place.
 func (e *engine) standBy() {
-	seen := e.spinners.Load()
+	seen, apart := e.spinners.Load(), standbyTime
 	for first := true; ; first = false {
 		now := e.spinners.Load()
 		if now%spinDone == 0 && (first || now == seen) {
 			return
 		}
 		seen = now
-		d := standbyTime
+		d := apart
 		if e.sleepers.Load() > 0 {
 			d = standbyTimeAsleep
+		} else {
+			apart = min(2*apart, longestStandby)
 		}
 		timer := time.NewTimer(d)
 		select {

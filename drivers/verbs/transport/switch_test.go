@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/drivers/verbs/internal/switchover"
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
@@ -66,6 +67,34 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
+}
+
+// TestControllersSleepAsLongAsTheyWait: one that waits for completions is counted, and not
+// any more once the switch, and the connection, are over.
+func TestControllersSleepAsLongAsTheyWait(t *testing.T) {
+	a, b := openSoft(t, Options{}, soft.Provider{}), openSoft(t, Options{}, soft.Provider{})
+	sleepers := func() int32 { return a.eng.sleepers.Load() + b.eng.sleepers.Load() }
+	atWork := make(chan int32, 1)
+	b.hook = func(_ *Conn, act switchover.Action) {
+		if act.Act == switchover.Flip {
+			select {
+			case atWork <- sleepers():
+			default:
+			}
+		}
+	}
+	ca, cb := connect(t, a, b)
+	order(t, a, 1, 4096, control.Switched)
+	if n := <-atWork; n == 0 {
+		t.Error("nobody waits in the middle of a switch")
+	}
+	eventually(t, "nobody waits after the switch", func() bool { return sleepers() == 0 })
+	closed := make(chan error, 1)
+	go func() { closed <- ca.Close() }()
+	if err := errors.Join(cb.Close(), <-closed); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "nobody waits after the end", func() bool { return sleepers() == 0 })
 }
 
 // TestManySwitchesLeakNothing switches connections a thousand times in a row under
