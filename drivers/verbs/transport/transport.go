@@ -137,9 +137,11 @@ func openProvider(ctx context.Context, o Options, p verbs.Provider) (*Transport,
 
 // start opens the device and all that the transport needs of it.
 func (t *Transport) start(ctx context.Context, p verbs.Provider, o Options) (err error) {
-	if t.dev, err = p.Open(o.Device); err != nil {
+	dev, err := p.Open(o.Device)
+	if err != nil {
 		return err
 	}
+	t.dev = dev
 	attr, err := t.dev.Port(port)
 	if err != nil {
 		return err
@@ -201,7 +203,10 @@ func (t *Transport) release() error {
 	if t.eng != nil {
 		errs = append(errs, t.mem.seal(), t.eng.close())
 	}
-	return errors.Join(append(errs, t.dev.Close())...)
+	if t.dev != nil {
+		errs = append(errs, t.dev.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Connections describes the live connections by ascending id.
