@@ -37,7 +37,14 @@ type allreduceFlags struct {
 const (
 	allreduceCount  = 200
 	allreduceWarmup = 10
-	allreduceRounds = 10
+)
+
+// A size is measured with either hint in at least minTurns turns, if there are as many
+// all-reduces, and in turns of at most maxTurn of them: an interrupt then leaves something
+// of both.
+const (
+	minTurns = 10
+	maxTurn  = 20
 )
 
 // A ringJob is what a rank is told to do.
@@ -93,7 +100,7 @@ report of what was measured until then.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.allreduce(cmd, f) },
 	}
-	cmd.Flags().StringVar(&f.device, "device", "soft0", "RDMA `devices`, separated by commas; ranks take them in turn")
+	cmd.Flags().StringVar(&f.device, "device", "", "RDMA `devices`, separated by commas; ranks take them in turn ("+deviceDefault+")")
 	cmd.Flags().IntVar(&f.ranks, "ranks", 2, "`number` of processes")
 	cmd.Flags().StringVar(&f.sizes, "sizes", "256KiB..2MiB", "`sizes` of the data that is reduced")
 	cmd.Flags().IntVar(&f.count, "count", allreduceCount, "all-reduces that are timed of each size and hint")
@@ -103,7 +110,7 @@ report of what was measured until then.`,
 }
 
 func (f *allreduceFlags) job() (ringJob, error) {
-	j := ringJob{Ranks: f.ranks, Count: f.count, Warmup: f.warmup, Rounds: min(allreduceRounds, f.count)}
+	j := ringJob{Ranks: f.ranks, Count: f.count, Warmup: f.warmup, Rounds: max(min(minTurns, f.count), (f.count+maxTurn-1)/maxTurn)}
 	var err error
 	if j.Sizes, err = parseSizes(f.sizes); err != nil {
 		return j, err
@@ -141,9 +148,17 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 		return err
 	}
 	devices := strings.Split(f.device, ",")
+	for i, name := range devices {
+		if name == "" && len(devices) > 1 {
+			return fmt.Errorf("--device %q: a name is missing", f.device)
+		}
+		if devices[i], err = benchDevice(s.node, facts, strings.TrimSpace(name)); err != nil {
+			return err
+		}
+	}
 	began := time.Now()
 	before := s.node.Activity(facts, devices[0])
-	printf(os.Stderr, "Measuring %d sizes on %d ranks, %d all-reduces of each size and hint ...\n", len(j.Sizes), j.Ranks, j.Count)
+	printf(os.Stderr, "Measuring %s on %d ranks, %s of each size and hint ...\n", param.Count(len(j.Sizes), "size"), j.Ranks, param.Count(j.Count, "all-reduce"))
 	cells, runErr := o.runRing(ctx, j, devices)
 	interrupted := ctx.Err() != nil
 	ctx = context.WithoutCancel(ctx)
@@ -158,7 +173,7 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: "allreduce", Status: experiment.Done,
 		Duration: time.Since(began), Node: s.identity(facts, devices[0]), Device: devices[0], Simulated: simulated(s.node, facts, devices[0]),
 		Version: spec.Version, Detail: experiment.Detail{
-			Notes: []string{fmt.Sprintf("ring all-reduce of %d ranks on %s; sizes are of the data, latencies from a barrier to the end of all ranks", j.Ranks, f.device)},
+			Notes: []string{fmt.Sprintf("ring all-reduce of %d ranks on %s; sizes are of the data, latencies from a barrier to the end of all ranks", j.Ranks, strings.Join(devices, ", "))},
 		},
 	}
 	if interrupted {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/rdmatune/rdmatune/bench/ring"
@@ -18,7 +19,7 @@ type ringReport struct {
 	Simulated     bool      `json:"simulated"`
 	Interrupted   bool      `json:"interrupted"` // the run was to be longer
 	Sizes         []ringRow `json:"sizes"`
-	Loses         string    `json:"loses"` // from where the low-latency path does
+	Loses         *string   `json:"loses"` // from where the low-latency path does; null: no size has both hints
 	Experiment    string    `json:"experiment"`
 
 	warmup int
@@ -29,10 +30,11 @@ type ringRow struct {
 	Size    int64    `json:"size"`
 	Message int64    `json:"message"` // bytes of the largest one
 	Hint    int64    `json:"hint"`    // the matched one, in bytes
-	Zero    ringTime `json:"hint_0"`
-	Matched ringTime `json:"matched"`
-	By      float64  `json:"by"`    // of the means
-	Shown   bool     `json:"shown"` // that they differ
+	// Null is what was not measured; without both, so are the differences.
+	Zero    *ringTime `json:"hint_0"`
+	Matched *ringTime `json:"matched"`
+	By      *float64  `json:"by"`    // of the means
+	Shown   *bool     `json:"shown"` // that they differ
 
 	zero, matched *measure.Histogram
 	profiles      [2]map[string]string
@@ -45,9 +47,17 @@ type ringTime struct {
 	P99  int64 `json:"p99_ns"`
 }
 
+// String is number, mean and P99, in microseconds, as cells of a table.
+func (t *ringTime) String() string {
+	if t == nil {
+		return "0\t-\t-"
+	}
+	return fmt.Sprintf("%d\t%.1f\t%.1f", t.N, float64(t.Mean)/1e3, float64(t.P99)/1e3)
+}
+
 // newRingReport makes the report of what the ranks measured: the sizes that any of it is of.
 func newRingReport(j ringJob, cells []ringCell) ringReport {
-	r := ringReport{FormatVersion: "1.1", Ranks: j.Ranks, Sizes: []ringRow{}, warmup: j.Warmup}
+	r := ringReport{FormatVersion: "1.2", Ranks: j.Ranks, Sizes: []ringRow{}, warmup: j.Warmup}
 	for _, size := range j.Sizes {
 		row := ringRow{Size: size, Message: ring.Chunk(size, j.Ranks), Hint: ring.MatchedHint(size, j.Ranks), zero: measure.New(), matched: measure.New()}
 		for _, c := range cells {
@@ -69,39 +79,60 @@ func newRingReport(j ringJob, cells []ringCell) ringReport {
 		if row.zero.N()+row.matched.N() == 0 {
 			continue
 		}
-		mean := func(h *measure.Histogram) (ringTime, float64, float64) {
-			m, se := h.Mean()
-			return ringTime{h.N(), int64(m), int64(h.Quantile(0.5)), int64(h.Quantile(0.99))}, float64(m), float64(se)
-		}
-		var a, aSE, b, bSE float64
-		row.Zero, a, aSE = mean(row.zero)
-		row.Matched, b, bSE = mean(row.matched)
-		if a > 0 && b > 0 {
-			row.By = (b - a) / a
-		}
-		// The means' difference by the normal approximation, at 95 %. One sample has no spread.
-		row.Shown = row.Zero.N > 1 && row.Matched.N > 1 && (b-a)*(b-a) > 1.96*1.96*(aSE*aSE+bSE*bSE)
+		row.compare()
 		r.Sizes = append(r.Sizes, row)
 	}
 	r.Loses = loses(r.Sizes)
 	return r
 }
 
-// loses says from which size on the low-latency path takes longer.
-func loses(rows []ringRow) string {
-	from := int64(-1)
+// compare summarises what was measured of a row, and the difference where that is both.
+func (row *ringRow) compare() {
+	summary := func(h *measure.Histogram) *ringTime {
+		if h.N() == 0 {
+			return nil
+		}
+		mean, _ := h.Mean()
+		return &ringTime{h.N(), int64(mean), int64(h.Quantile(0.5)), int64(h.Quantile(0.99))}
+	}
+	row.Zero, row.Matched = summary(row.zero), summary(row.matched)
+	if row.Zero == nil || row.Matched == nil {
+		return
+	}
+	m0, se0 := row.zero.Mean()
+	m1, se1 := row.matched.Mean()
+	a, aSE, b, bSE := float64(m0), float64(se0), float64(m1), float64(se1)
+	row.By = new((b - a) / a)
+	// The means' difference by the normal approximation, at 95 %. One sample has no spread.
+	row.Shown = new(row.comparable() && (b-a)*(b-a) > 1.96*1.96*(aSE*aSE+bSE*bSE))
+}
+
+// comparable reports whether there is enough of both hints for a conclusion.
+func (row *ringRow) comparable() bool { return row.zero.N() > 1 && row.matched.N() > 1 }
+
+// loses says from which size on the low-latency path takes longer, of the sizes that
+// have both hints. Nil is no conclusion: there is none.
+func loses(rows []ringRow) *string {
+	from, largest := int64(-1), int64(-1)
 	for _, row := range rows {
-		switch worse := row.Shown && row.By > 0; {
+		if !row.comparable() {
+			continue
+		}
+		largest = max(largest, row.Size)
+		switch worse := *row.Shown && *row.By > 0; {
 		case worse && from < 0:
 			from = row.Size
 		case !worse:
 			from = -1
 		}
 	}
-	if from < 0 {
-		return "up to the largest size, the low-latency path is not shown to lose"
+	switch {
+	case largest < 0:
+		return nil
+	case from < 0:
+		return new("up to " + param.FormatBytes(largest) + ", the low-latency path is not shown to lose")
 	}
-	return "from " + param.FormatBytes(from) + " on, the low-latency path loses"
+	return new("from " + param.FormatBytes(from) + " on, the low-latency path loses")
 }
 
 // record adds the report to an experiment.
@@ -139,20 +170,17 @@ func (r ringReport) writeText() error {
 	}
 	printf(os.Stdout, "Ring all-reduce of %d ranks, time until all have the sums, microseconds%s\n\n", r.Ranks, label)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	printf(w, "SIZE\tMESSAGE\tMATCHED HINT\tN\tHINT 0 MEAN\tP99\tMATCHED MEAN\tP99\tDIFFERENCE\t\n")
+	printf(w, "SIZE\tMESSAGE\tMATCHED HINT\tHINT 0 N\tMEAN\tP99\tMATCHED N\tMEAN\tP99\tDIFFERENCE\t\n")
 	for _, x := range r.Sizes {
-		by := fmt.Sprintf("%+.1f %%", 100*x.By)
-		if !x.Shown {
+		by := "-"
+		switch {
+		case !x.comparable():
+		case *x.Shown:
+			by = fmt.Sprintf("%+.1f %%", 100**x.By)
+		default:
 			by = "none shown"
 		}
-		us := func(ns int64) string {
-			if ns == 0 {
-				return "-" // not measured
-			}
-			return fmt.Sprintf("%.1f", float64(ns)/1e3)
-		}
-		printf(w, "%s\t%s\t%d B\t%d\t%s\t%s\t%s\t%s\t%s\t\n", param.FormatBytes(x.Size), param.FormatBytes(x.Message), x.Hint, x.Zero.N,
-			us(x.Zero.Mean), us(x.Zero.P99), us(x.Matched.Mean), us(x.Matched.P99), by)
+		printf(w, "%s\t%s\t%d B\t%s\t%s\t%s\t\n", param.FormatBytes(x.Size), param.FormatBytes(x.Message), x.Hint, x.Zero, x.Matched, by)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -160,6 +188,10 @@ func (r ringReport) writeText() error {
 	if r.Interrupted {
 		printf(os.Stdout, "\nInterrupted: this is what was measured until then.\n")
 	}
-	printf(os.Stdout, "\nAnd %s.\n\nExperiment %s.\n", r.Loses, r.Experiment)
+	conclusion := "No conclusion: no size was measured with both hints"
+	if r.Loses != nil {
+		conclusion = strings.ToUpper((*r.Loses)[:1]) + (*r.Loses)[1:]
+	}
+	printf(os.Stdout, "\n%s.\n\nExperiment %s.\n", conclusion, r.Experiment)
 	return nil
 }

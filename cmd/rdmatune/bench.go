@@ -50,8 +50,11 @@ connections; those of --hints keep the hint that they were made with.`,
 	return cmd
 }
 
+// deviceDefault says what benchDevice takes without a name.
+const deviceDefault = "default soft0, on another node its first device"
+
 func (b *benchFlags) registerCommon(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&b.device, "device", "", "RDMA `device`; soft0 needs no hardware (default soft0, on another node its first device)")
+	cmd.Flags().StringVar(&b.device, "device", "", "RDMA `device`; soft0 needs no hardware ("+deviceDefault+")")
 	cmd.Flags().StringVar(&b.workload, "workload", "bench", "`address` of the workload that the process belongs to, as in a spec")
 }
 
@@ -96,26 +99,11 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 	if !spec.ValidAddress(b.workload) {
 		return nil, errors.Join(fmt.Errorf("--workload %q is not the address of a workload, such as bench or allreduce[\"0\"]", b.workload), s.close())
 	}
-	x := &bencher{session: s, device: b.device, simulated: s.node.Kind() != node.Local}
+	x := &bencher{session: s, simulated: s.node.Kind() != node.Local}
 	if x.facts, err = s.node.Facts(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	var names []string
-	found := false
-	for _, r := range x.facts.RDMA {
-		names = append(names, r.Name)
-		if x.device == "" && (x.simulated || r.Name == "soft0") {
-			x.device = r.Name
-		}
-		if r.Name == x.device {
-			found = true
-		}
-	}
-	if !found {
-		err := fmt.Errorf("the node %s has no RDMA device", s.node.Ref())
-		if len(names) > 0 {
-			err = fmt.Errorf("the node %s has no RDMA device %q; it has %s", s.node.Ref(), x.device, strings.Join(names, ", "))
-		}
+	if x.device, err = benchDevice(s.node, x.facts, b.device); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	x.transport, err = transport.Open(ctx, transport.Options{
@@ -127,6 +115,28 @@ func (o *options) openBench(ctx context.Context, b *benchFlags) (*bencher, error
 	}
 	x.simulated = simulated(s.node, x.facts, x.device)
 	return x, nil
+}
+
+// benchDevice is the device of a node that is called name; without a name, the software
+// device of this machine, or the first of another node.
+func benchDevice(n *node.Node, facts *node.Facts, name string) (string, error) {
+	var names []string
+	for _, r := range facts.RDMA {
+		names = append(names, r.Name)
+	}
+	if name == "" {
+		name = "soft0"
+		if n.Kind() != node.Local && len(names) > 0 {
+			name = names[0]
+		}
+	}
+	switch {
+	case slices.Contains(names, name):
+		return name, nil
+	case len(names) == 0:
+		return "", fmt.Errorf("the node %s has no RDMA device", n.Ref())
+	}
+	return "", fmt.Errorf("the node %s has no RDMA device %q; it has %s", n.Ref(), name, strings.Join(names, ", "))
 }
 
 // registered allocates registered memory, so that no message of a benchmark has to be
