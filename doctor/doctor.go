@@ -66,7 +66,8 @@ type Verdict struct {
 	Question string   `json:"question"`
 	Answer   Answer   `json:"answer"`
 	Evidence []string `json:"evidence"`
-	// Statement is question and answer in one plain sentence, "" when it is unanswered.
+	// Statement is question and answer in one plain sentence, "" when it is unanswered, or
+	// another verdict's sentence says it.
 	Statement string `json:"statement"`
 }
 
@@ -114,10 +115,12 @@ type Input struct {
 
 // A Workload is what the verdicts are about.
 type Workload struct {
-	Address    string
-	Device     string
-	Hint       *int64   // bytes
-	Tuned      []string // the base tuning that its spec has: "cpu_pinning"
+	Address string
+	Device  string
+	Hint    *int64   // bytes
+	Tuned   []string // the base tuning that its spec has: "cpu_pinning"
+	// Due is what of it is not in force: "irq_affinity is not as the spec wants it".
+	Due        []string
 	PIDs       []int
 	Transports []control.Process
 	// Libraries are those of PIDs that have another communication library mapped, and

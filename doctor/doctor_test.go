@@ -142,7 +142,7 @@ func TestGPUWithoutNIC(t *testing.T) {
 	if f := finding(t, r, "device"); f.Level != Problem || !strings.Contains(f.Message, "no RDMA device") {
 		t.Errorf("device: %+v", f)
 	}
-	if f := finding(t, r, "gpudirect"); f.Level != Problem || !strings.Contains(f.Message, "1 GPUs and no RDMA NIC") {
+	if f := finding(t, r, "gpudirect"); f.Level != Problem || !strings.Contains(f.Message, "1 GPU and no RDMA NIC") {
 		t.Errorf("gpudirect: %+v", f)
 	}
 	if f := finding(t, r, "gpu"); f.Level != Fine || !strings.Contains(f.Message, "by dma-buf") {
@@ -198,6 +198,10 @@ func TestVerdicts(t *testing.T) {
 			[]control.Bin{{From: 64, Count: 4}, {From: 1 << 20, Count: 996}}, nil,
 			map[string]Answer{"narrow": Yes, "P99": Unanswered, "bandwidth comes": Yes, "is bandwidth": Yes},
 		},
+		"a little of each": { // neither a narrow band nor orders of magnitude above the median
+			[]control.Bin{{From: 8, Count: 300}, {From: 4096, Count: 400}, {From: 65536, Count: 300}}, nil,
+			map[string]Answer{"narrow": No, "orders": No},
+		},
 		"nothing": {nil, nil, map[string]Answer{"narrow": Unanswered, "P99": Unanswered, "orders": Unanswered, "how big": Unanswered, "can this": Yes}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +213,11 @@ func TestVerdicts(t *testing.T) {
 				in.Brief = true
 				in.Workloads = []Workload{{Address: "w", Device: "mlx5_0", PIDs: []int{5}, Tuned: []string{"cpu_pinning", "irq_affinity", "frequency_lock"}, Transports: []control.Process{process(tc.sizes, tc.times)}}}
 			})
+			var ofSizes []string
 			for _, v := range r.Workloads[0].Verdicts {
+				if (v.Question == narrowBand.question || v.Question == wideBand.question) && v.Statement != "" {
+					ofSizes = append(ofSizes, v.Statement)
+				}
 				if v.Answer != Yes && v.Answer != No && v.Answer != Unanswered || len(v.Evidence) == 0 {
 					t.Errorf("verdict %+v", v)
 				}
@@ -218,6 +226,10 @@ func TestVerdicts(t *testing.T) {
 						t.Errorf("%s: %s (%v), want %s", v.Question, v.Answer, v.Evidence, want)
 					}
 				}
+			}
+			// One sentence is said of the sizes, with the numbers.
+			if said := min(len(tc.sizes), 1); len(ofSizes) != said || said > 0 && !strings.Contains(ofSizes[0], ": half below ") {
+				t.Errorf("said of the sizes: %q", ofSizes)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/audit/live"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // environment says whether this is hardware, a virtual machine or a container, and what
@@ -82,7 +83,7 @@ func (e *examiner) shared(d node.RDMA, workloads ...*Workload) Finding {
 	f := Finding{Check: "sharing", Subject: d.Name, Level: Fine, Message: "nobody else is seen to use it"}
 	var parts []string
 	if d.VFs != nil && *d.VFs > 0 {
-		parts = append(parts, fmt.Sprintf("%d virtual functions", *d.VFs))
+		parts = append(parts, param.Count(*d.VFs, "virtual function"))
 		f.Evidence = append(f.Evidence, Evidence{"/sys/bus/pci/devices/" + deref(d.PCI) + "/sriov_numvfs", fmt.Sprint(*d.VFs)})
 	}
 	if d.PhysFn != nil {
@@ -98,7 +99,7 @@ func (e *examiner) shared(d node.RDMA, workloads ...*Workload) Finding {
 		others = max(others-1, 0)
 	}
 	if others > 0 {
-		parts = append(parts, fmt.Sprintf("queue pairs of %d other users", others))
+		parts = append(parts, "queue pairs of "+param.Count(others, "other user"))
 	}
 	switch {
 	case len(parts) > 0:
@@ -132,7 +133,7 @@ func Users(v *live.View, device string, workloads ...*Workload) []User {
 		if p.UID != nil {
 			user = fmt.Sprintf("user %d", *p.UID)
 		}
-		users[user] = append(users[user], fmt.Sprintf("%s (%d): %d queue pairs", p.Comm, p.PID, n))
+		users[user] = append(users[user], fmt.Sprintf("%s (%d): %s", p.Comm, p.PID, param.Count(n, "queue pair")))
 	}
 	var out []User
 	for user, who := range users {

@@ -11,6 +11,7 @@ import (
 	"github.com/rdmatune/rdmatune/internal/gpu"
 	"github.com/rdmatune/rdmatune/internal/pci"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // gpuDirect says for each pair of GPU and NIC whether the NIC can reach the GPU's
@@ -29,7 +30,7 @@ func (e *examiner) gpuDirect() {
 	if len(nics) == 0 {
 		e.add(Finding{
 			Check: "gpudirect", Subject: "node", Level: Problem, Evidence: driver,
-			Message: fmt.Sprintf("%d GPUs and no RDMA NIC: GPUDirect RDMA has nothing to work with", len(e.Facts.GPUs)),
+			Message: param.Count(len(e.Facts.GPUs), "GPU") + " and no RDMA NIC: GPUDirect RDMA has nothing to work with",
 			Why:     "GPU memory goes through host memory and TCP to other nodes", Do: "nothing, if the work stays on this node (NVLink, PCIe)",
 		})
 		for _, g := range e.Facts.GPUs {
@@ -130,7 +131,7 @@ func (e *examiner) iommu() []Evidence {
 		}
 	}
 	groups, err := e.fs.ReadDir("/sys/kernel/iommu_groups")
-	value := fmt.Sprintf("%d groups", len(groups))
+	value := param.Count(len(groups), "group")
 	if err != nil {
 		value = reason(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // tuning checks what the node has of base tuning.
@@ -43,10 +44,10 @@ func (e *examiner) frequency() {
 			{"/sys/devices/system/cpu/cpufreq/" + first.Policy + "/scaling_governor", orUnknown(first.Governor)},
 			{"policies with scaling_min_freq = scaling_max_freq", fmt.Sprintf("%d of %d", locked, len(e.Facts.Cpufreq))},
 		}
-		f.Level, f.Message = Warning, fmt.Sprintf("%d of %d policies may change their frequency", len(free), len(e.Facts.Cpufreq))
+		f.Level, f.Message = Warning, fmt.Sprintf("%d of %s free to change the frequency", len(free), param.Count(len(e.Facts.Cpufreq), "policy"))
 		f.Why, f.Do = "a core that clocks up first answers late", "frequency_lock in the spec, for the cores that the workload runs on"
 		if locked > 0 {
-			f.Level, f.Message, f.Why, f.Do = Fine, fmt.Sprintf("%d policies are locked to one frequency", locked), "", ""
+			f.Level, f.Message, f.Why, f.Do = Fine, param.Count(locked, "policy")+" locked to one frequency", "", ""
 		}
 	}
 	e.add(f)
@@ -105,11 +106,11 @@ func (e *examiner) interrupts() {
 			}
 		}
 		f := Finding{
-			Check: "interrupts", Subject: d.Name, Level: Fine, Message: fmt.Sprintf("%d interrupts near the device", len(d.IRQs)-far-unknown),
+			Check: "interrupts", Subject: d.Name, Level: Fine, Message: param.Count(len(d.IRQs)-far-unknown, "interrupt") + " near the device",
 			Evidence: []Evidence{{"local CPUs", orNone(*d.LocalCPUs)}, {"interrupts on other CPUs", strconv.Itoa(far)}},
 		}
 		if far > 0 {
-			f.Level, f.Message = Warning, fmt.Sprintf("%d of %d interrupts are on CPUs of another NUMA node", far, len(d.IRQs))
+			f.Level, f.Message = Warning, fmt.Sprintf("%d of %s on CPUs of another NUMA node", far, param.Count(len(d.IRQs), "interrupt"))
 			f.Why, f.Do = "completions then cross the socket link twice", "irq_affinity in the spec"
 		}
 		e.add(f)

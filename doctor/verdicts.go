@@ -14,16 +14,19 @@ type judge struct {
 	workload *Workload
 }
 
+// BaseTuning is the question that asks for base tuning.
+const BaseTuning = "base tuning is done"
+
 // A criterion is a question, and what its two answers mean in plain words.
 type criterion struct{ question, yes, no string }
 
 var (
-	narrowBand = criterion{"message sizes lie in a narrow band", "messages are of about one size", "message sizes vary too much for one hint to fit most of them"}
+	narrowBand = criterion{"message sizes lie in a narrow band", "one hint fits most messages", "message sizes vary too much for one hint to fit most of them"}
 	longTail   = criterion{"latency matters and P99 is far above P50", "the slowest messages take far longer than the typical one (P99 against P50)", "there is little tail to save: P99 is not far above P50"}
 	ownNIC     = criterion{"the NIC is the workload's own", "the NIC is the workload's own", "the NIC is shared with others"}
-	baseTuning = criterion{"base tuning is done", "base tuning is done", "base tuning is not done: pinning, frequency and interrupts come first"}
+	baseTuning = criterion{BaseTuning, "base tuning is done", "base tuning is not done: pinning, frequency and interrupts come first"}
 
-	wideBand       = criterion{"sizes differ by orders of magnitude", "message sizes differ by orders of magnitude", "message sizes do not differ by orders of magnitude"}
+	wideBand       = criterion{question: "sizes differ by orders of magnitude", yes: "message sizes differ by orders of magnitude"}
 	bandwidthFirst = criterion{"bandwidth comes first", "bandwidth comes first: large messages carry nearly all bytes", "bandwidth does not come first: small messages are common"}
 	virtualised    = criterion{"the node is virtualised", "the node is a virtual machine: a setting may read back right and change nothing", "the node is hardware, not a virtual machine"}
 	sharedNIC      = criterion{"the NIC is shared", ownNIC.no, ownNIC.yes}
@@ -54,7 +57,16 @@ func (e *judge) verdicts() []Verdict {
 		wide = answer(s.p99 >= 1000*max(s.median, 1))
 		bandwidth = answer(s.largeBytes*100 >= s.bytes*95 && s.smallMessages*20 < s.messages)
 	}
-	add("use", narrowBand, narrow, seen...)
+	// Both are about the sizes: one of the two sentences is said, with the numbers. Sizes
+	// in between are too many for a narrow band, and no more than that.
+	narrowly, widely := narrowBand, wideBand
+	for _, text := range []*string{&narrowly.yes, &narrowly.no, &widely.yes} {
+		*text += ": " + s.spread()
+	}
+	if wide == Yes {
+		narrowly.no = ""
+	}
+	add("use", narrowly, narrow, seen...)
 	tail, why := e.tail()
 	add("use", longTail, tail, why)
 	own, evidence := e.alone()
@@ -62,7 +74,7 @@ func (e *judge) verdicts() []Verdict {
 	base, missing := e.based()
 	add("use", baseTuning, base, missing...)
 
-	add("leave", wideBand, wide, seen...)
+	add("leave", widely, wide, seen...)
 	add("leave", bandwidthFirst, bandwidth, seen...)
 	virtual, evidence2 := e.virtual()
 	add("leave", virtualised, virtual, evidence2...)
@@ -94,7 +106,12 @@ type sizing struct {
 }
 
 func (s sizing) String() string {
-	return fmt.Sprintf("%d messages sent: half at most %s, 99 of 100 at most %s", s.messages, param.FormatBytes(s.median), param.FormatBytes(s.p99))
+	return param.Count(s.messages, "message") + " sent: " + s.spread()
+}
+
+// spread is the typical size beside the large ones. Bins end below a power of two.
+func (s sizing) spread() string {
+	return fmt.Sprintf("half below %s, 99 of 100 below %s", param.FormatBytes(s.median+1), param.FormatBytes(s.p99+1))
 }
 
 // large is where a message counts as one for bandwidth.
@@ -160,7 +177,7 @@ func (e *judge) tail() (Answer, string) {
 		}
 	}
 	if total < 1000 {
-		return Unanswered, fmt.Sprintf("only %d messages were timed: measure with rdmatune bench, and say yourself whether latency matters", total)
+		return Unanswered, "no more than " + param.Count(total, "timed message") + ": measure with rdmatune bench, and say yourself whether latency matters"
 	}
 	at := func(part uint64) int64 {
 		var froms []int64
@@ -215,6 +232,7 @@ func (e *judge) based() (Answer, []string) {
 			missing = append(missing, f.Message)
 		}
 	}
+	missing = append(missing, e.workload.Due...)
 	if len(missing) == 0 {
 		return Yes, []string{"pinning, frequency and interrupts are in the spec, and nothing on the node works against them"}
 	}
@@ -245,14 +263,14 @@ func (e *judge) applicable() (Answer, []string) {
 	virtual, _ := e.virtual()
 	var evidence []string
 	if live > 0 {
-		evidence = append(evidence, fmt.Sprintf("%d processes use rdmatune's transport and can be switched now", live))
+		evidence = append(evidence, param.Count(live, "process")+" on rdmatune's transport, to be switched now")
 	}
 	asked, others, unseen := len(e.workload.PIDs), len(e.workload.Libraries), len(e.workload.Unseen)
 	if others > 0 {
-		evidence = append(evidence, fmt.Sprintf("%d processes use another library: their variables count at the next start (rdmatune env)", others))
+		evidence = append(evidence, param.Count(others, "process")+" on another library, whose variables count at the next start (rdmatune env)")
 	}
 	if unseen > 0 {
-		evidence = append(evidence, fmt.Sprintf("which libraries %d processes use is not observable", unseen))
+		evidence = append(evidence, param.Count(unseen, "process")+" of which the libraries are not observable")
 	}
 	switch {
 	case live == 0 && asked == 0:

@@ -70,9 +70,9 @@ func TestApplicable(t *testing.T) {
 	}{
 		"nobody":          {Workload{}, Unanswered, "no process of the workload is running"},
 		"a shell":         {Workload{PIDs: []int{1}}, Unanswered, "no process of the workload uses a communication library"},
-		"not observable":  {Workload{PIDs: []int{1}, Unseen: []int{1}}, Unanswered, "which libraries 1 processes use is not observable"},
-		"another library": {Workload{PIDs: []int{1, 2}, Libraries: []int{2}}, No, "1 processes use another library: their variables count at the next start (rdmatune env)"},
-		"a transport":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 2}}}, Yes, "1 processes use rdmatune's transport and can be switched now"},
+		"not observable":  {Workload{PIDs: []int{1}, Unseen: []int{1}}, Unanswered, "1 process of which the libraries are not observable"},
+		"another library": {Workload{PIDs: []int{1, 2}, Libraries: []int{2}}, No, "1 process on another library, whose variables count at the next start (rdmatune env)"},
+		"a transport":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 2}}}, Yes, "1 process on rdmatune's transport, to be switched now"},
 	} {
 		n, err := node.Open("sim:small", t.TempDir())
 		if err != nil {

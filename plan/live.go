@@ -51,7 +51,8 @@ type Criterion struct {
 	Group    string `json:"group"` // "use", "leave" or "question"
 	Question string `json:"question"`
 	Answer   string `json:"answer"`
-	// Statement is question and answer in one plain sentence, "" when it is unanswered.
+	// Statement is question and answer in one plain sentence, "" when it is unanswered, or
+	// another criterion's sentence says it.
 	Statement string `json:"statement"`
 }
 
@@ -185,7 +186,7 @@ func writeCriteria(b *strings.Builder, l Live, more int, st Style) {
 	var speaks, against []string
 	open := 0
 	add := func(list *[]string, c Criterion) {
-		if !slices.Contains(*list, c.Statement) {
+		if c.Statement != "" && !slices.Contains(*list, c.Statement) {
 			*list = append(*list, c.Statement)
 		}
 	}

@@ -23,7 +23,12 @@ func (s *Spec) Resolve(f *node.Facts) (*Resolved, hcl.Diagnostics) {
 	if diags.HasErrors() {
 		return out, diags
 	}
-	r := &resolver{facts: f, claims: map[claimKey]claim{}, conflicts: map[[2]hcl.Range]bool{}}
+	r := &resolver{facts: f, claims: map[claimKey]claim{}, conflicts: map[[2]hcl.Range]bool{}, placed: map[string]bool{}}
+	for _, in := range instances {
+		if v, ok := in.values["device"]; ok && in.workload.body.blocks[string(param.IRQ)] != nil {
+			r.placed[v.AsString()] = true
+		}
+	}
 	for _, in := range instances {
 		if in.workload == s.reconcile {
 			out.Reconcile = readReconcile(in)
@@ -46,6 +51,7 @@ type resolver struct {
 	diags     hcl.Diagnostics
 	claims    map[claimKey]claim
 	conflicts map[[2]hcl.Range]bool // places of which a conflict was reported
+	placed    map[string]bool       // devices whose interrupts a workload places
 	in        *instance
 	unfit     []Part
 	ofBlocks  int // errors of the workload that are about one of its blocks
@@ -370,8 +376,8 @@ func (r *resolver) advise(w Workload, dev *node.RDMA) {
 		return
 	}
 	var missing []string
-	for _, k := range []param.Kind{param.Pinning, param.Frequency, param.IRQ} {
-		if !r.has(string(k)) {
+	for _, k := range BaseTuning {
+		if !r.has(string(k)) && !(k == param.IRQ && r.placed[w.Device]) {
 			missing = append(missing, string(k))
 		}
 	}

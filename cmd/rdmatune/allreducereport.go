@@ -27,9 +27,9 @@ type ringReport struct {
 
 // A ringRow is one size. Times are of all ranks, in nanoseconds.
 type ringRow struct {
-	Size    int64    `json:"size"`
-	Message int64    `json:"message"` // bytes of the largest one
-	Hint    int64    `json:"hint"`    // the matched one, in bytes
+	Size    int64 `json:"size"`
+	Message int64 `json:"message"` // bytes of the largest one
+	Hint    int64 `json:"hint"`    // the matched one, in bytes
 	// Null is what was not measured; without both, so are the differences.
 	Zero    *ringTime `json:"hint_0"`
 	Matched *ringTime `json:"matched"`

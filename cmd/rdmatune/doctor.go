@@ -36,18 +36,27 @@ Exit codes: 0 examined, whatever was found; 1 error.`,
 			}
 			defer s.close()
 			var workloads []*spec.Workload
+			var due []string
+			var all *spec.Resolved
 			if len(args) > 0 {
-				w, err := f.workload(ctx, o, s, args[0], os.Environ())
+				var sp *spec.Spec
+				if all, sp, err = f.resolve(ctx, o, s); err != nil {
+					return err
+				}
+				w, err := f.pick(all, args[0], os.Environ())
 				if err != nil {
 					return err
 				}
 				workloads = append(workloads, w)
+				if due, err = s.notInForce(ctx, sp, w.Address); err != nil {
+					return err
+				}
 			}
 			facts, err := s.node.Facts(ctx)
 			if err != nil {
 				return err
 			}
-			r, _, err := s.examine(ctx, facts, workloads, false)
+			r, _, err := s.examine(ctx, facts, question{spec: all, workloads: workloads, due: due})
 			if err != nil {
 				return err
 			}

@@ -19,12 +19,20 @@ import (
 	"github.com/rdmatune/rdmatune/spec"
 )
 
-// examine examines the session's node, for workloads too. Brief leaves out what no
-// verdict about them needs; else local devices are tried out and the GPU driver asked.
-// What went into the report comes with it.
-func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*spec.Workload, brief bool) (*doctor.Report, *doctor.Input, error) {
-	in := &doctor.Input{Node: s.node, Facts: facts, Brief: brief}
-	if s.node.Kind() == node.Local && !brief {
+// A question is what an examination is for besides the node itself.
+type question struct {
+	spec      *spec.Resolved // that has the workloads; nil without any
+	workloads []*spec.Workload
+	due       []string // what of the base tuning of the workloads is not in force
+	// brief leaves out what no verdict about the workloads needs; else local devices are
+	// tried out and the GPU driver asked.
+	brief bool
+}
+
+// examine examines the session's node. What went into the report comes with it.
+func (s *session) examine(ctx context.Context, facts *node.Facts, q question) (*doctor.Report, *doctor.Input, error) {
+	in := &doctor.Input{Node: s.node, Facts: facts, Brief: q.brief}
+	if s.node.Kind() == node.Local && !q.brief {
 		in.Verbs = ibverbs.Provider{}
 		if len(facts.GPUs) > 0 {
 			in.GPUs, in.GPUErr = gpu.Devices()
@@ -35,15 +43,13 @@ func (s *session) examine(ctx context.Context, facts *node.Facts, workloads []*s
 		return nil, nil, err
 	}
 	var all []int
-	for _, w := range workloads {
-		d := doctor.Workload{Address: w.Address, Device: w.Device, Hint: hintOf(w)}
+	for _, w := range q.workloads {
+		d := doctor.Workload{Address: w.Address, Device: w.Device, Hint: hintOf(w), Due: q.due}
 		if d.PIDs, _, err = s.processesOf(ctx, w); err != nil {
 			return nil, nil, err
 		}
-		for _, want := range w.Wants {
-			if want.Unavailable == "" {
-				d.Tuned = append(d.Tuned, string(want.Kind))
-			}
+		for _, kind := range q.spec.Tuned(w) {
+			d.Tuned = append(d.Tuned, string(kind))
 		}
 		for _, t := range transports {
 			if slices.Contains(d.PIDs, t.PID) {
@@ -100,7 +106,7 @@ func (s *session) live(ctx context.Context, r *spec.Resolved, facts *node.Facts)
 	if len(workloads) == 0 {
 		return nil, nil
 	}
-	report, in, err := s.examine(ctx, facts, workloads, true)
+	report, in, err := s.examine(ctx, facts, question{spec: r, workloads: workloads, brief: true})
 	if err != nil {
 		return nil, err
 	}

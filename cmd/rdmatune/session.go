@@ -246,6 +246,7 @@ func (s *session) makePlan(ctx context.Context, sp *spec.Spec, force bool) (*pla
 		return nil, err
 	}
 	p.plan = plan.Make(in)
+	sayBase(p.plan, in.Spec)
 	return p, ctx.Err()
 }
 

@@ -32,32 +32,37 @@ func (f *workloadFlags) register(cmd *cobra.Command) {
 
 // resolve loads the spec and resolves it for the session's node. What is wrong with it
 // is printed.
-func (f *workloadFlags) resolve(ctx context.Context, o *options, s *session) (*spec.Resolved, error) {
+func (f *workloadFlags) resolve(ctx context.Context, o *options, s *session) (*spec.Resolved, *spec.Spec, error) {
 	sp, diags, err := o.load([]string{f.path}, f.specFlags, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	facts, err := s.node.Facts(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r, more := sp.Resolve(facts)
 	if diags = append(diags, more...); diags.HasErrors() {
 		if err := o.writeDiagnostics(os.Stderr, sp.Files, diags); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return nil, exitCode(exitError)
+		return nil, nil, exitCode(exitError)
 	}
-	return r, nil
+	return r, sp, nil
 }
 
 // workload returns the workload of a spec that is called name. A name without an
 // instance stands for the only instance whose match block meets environ.
 func (f *workloadFlags) workload(ctx context.Context, o *options, s *session, name string, environ []string) (*spec.Workload, error) {
-	r, err := f.resolve(ctx, o, s)
+	r, _, err := f.resolve(ctx, o, s)
 	if err != nil {
 		return nil, err
 	}
+	return f.pick(r, name, environ)
+}
+
+// pick is workload of a spec that is resolved already.
+func (f *workloadFlags) pick(r *spec.Resolved, name string, environ []string) (*spec.Workload, error) {
 	var names []string
 	var instances []*spec.Workload
 	for i := range r.Workloads {
