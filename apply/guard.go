@@ -29,6 +29,10 @@ type Measurement struct {
 // errNoMeter is why nothing can be measured where there is nothing to measure with.
 var errNoMeter = errors.New("nothing to measure with")
 
+// ErrBreachStays: a guard that an earlier run could not measure is breached, and what it is
+// about is not this run's to undo.
+var ErrBreachStays = errors.New("what it is about was changed by an earlier run and stays; rdmatune destroy restores the originals")
+
 // guard measures the guards of the workloads that were changed, in the state that the
 // whole run has led to, and only then undoes those with a breach: a rollback would
 // change what the next guard measures.
@@ -40,29 +44,37 @@ func (a *run) guard(ctx context.Context) {
 		}
 	}
 	var breached []string
+	due := slices.Clone(a.doc.Unmeasured)
 	for _, g := range a.plan.GuardsDue() {
-		before := slices.Contains(a.doc.Unmeasured, g.Address()) // an earlier run owes it
+		before := slices.Contains(due, g.Address()) // an earlier run owes it
 		if !changed[g.Workload] && !before {
 			continue // nothing of it came into force
 		}
 		verdict := a.judge(ctx, g)
 		a.doc.Unmeasured = slices.DeleteFunc(a.doc.Unmeasured, func(x string) bool { return x == g.Address() })
-		if verdict.Verdict == experiment.GuardNotMeasured {
+		bad := verdict.Verdict == experiment.GuardBreached && !g.Warn
+		if verdict.Verdict == experiment.GuardNotMeasured || bad && before {
+			// Also what an earlier run has changed and a rollback of this one leaves.
 			a.doc.Unmeasured = append(a.doc.Unmeasured, g.Address())
 		}
-		if verdict.Verdict == experiment.GuardBreached && !g.Warn && !changed[g.Workload] {
-			a.result.Failures = append(a.result.Failures, fmt.Errorf(
-				"%s is breached: what it is about was changed by an earlier run and stays; rdmatune destroy restores the originals", g.Address()))
+		if bad && !changed[g.Workload] {
+			a.result.Failures = append(a.result.Failures, fmt.Errorf("%s is breached: %w", g.Address(), ErrBreachStays))
 		}
 		a.result.Guards = append(a.result.Guards, verdict)
 		a.Experiment.Guards = append(a.Experiment.Guards, verdict)
-		if verdict.Verdict == experiment.GuardBreached && !g.Warn && changed[g.Workload] {
+		if bad && changed[g.Workload] {
 			breached = append(breached, g.Workload)
 		}
 	}
 	for _, w := range breached {
 		if !a.failed[w] {
 			a.rollback(context.WithoutCancel(ctx), w)
+		}
+	}
+	// What was undone needs no verdict, unless what came back does.
+	for _, g := range a.plan.Guards {
+		if a.failed[g.Workload] && !slices.Contains(due, g.Address()) {
+			a.doc.Unmeasured = slices.DeleteFunc(a.doc.Unmeasured, func(x string) bool { return x == g.Address() })
 		}
 	}
 }

@@ -196,3 +196,74 @@ func TestRolledBackSpecLeavesTheNode(t *testing.T) {
 		t.Errorf("the node is tuned by %q, %v", doc.SpecRoot, err)
 	}
 }
+
+// TestGuardsOwed: what a run leaves without a verdict is owed until it has a good one. A
+// breach that comes later undoes nothing of the earlier run, and stays a failure.
+func TestGuardsOwed(t *testing.T) {
+	const owed = `workload.w.guard["tail"]`
+	text := guarded("    peer = \"h:1\"\n    p99_max = \"1ms\"")
+	next := strings.Replace(text, "rx_usecs = 64", "rx_usecs = 32", 1)
+	if text == next {
+		t.Fatal("the next spec is the same")
+	}
+	none := errors.New("nobody answers")
+	type run struct {
+		text string
+		took time.Duration // 0: it cannot be measured
+		code int
+		owed bool
+	}
+	for name, runs := range map[string][]run{
+		"until it passes":             {{text, 0, ExitError, true}, {text, 0, ExitError, true}, {text, time.Microsecond, ExitDone, false}, {text, 0, ExitDone, false}},
+		"a breach stays":              {{text, 0, ExitError, true}, {text, time.Second, ExitError, true}, {text, time.Second, ExitError, true}, {text, time.Microsecond, ExitDone, false}},
+		"a breach of the next":        {{text, time.Microsecond, ExitDone, false}, {next, time.Second, ExitRolledBack, false}},
+		"and what comes back is owed": {{text, 0, ExitError, true}, {next, time.Second, ExitRolledBack, true}},
+		"a breach at once":            {{text, time.Second, ExitRolledBack, false}},
+		"destroyed":                   {{text, 0, ExitError, true}, {"", 0, ExitDone, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, t.TempDir())
+			for i, r := range runs {
+				b.meter = func(context.Context, plan.Guard) (Measurement, error) {
+					if r.took == 0 {
+						return Measurement{}, none
+					}
+					return latencies(200, r.took), nil
+				}
+				before := b.inForce()
+				res, err := b.apply(t.Context(), r.text, nil)
+				if err != nil || res.ExitCode() != r.code {
+					t.Fatalf("run %d: %+v, %v", i, res, err)
+				}
+				doc, err := state.Load(b.node.StateDir())
+				if err != nil || slices.Contains(doc.Unmeasured, owed) != r.owed {
+					t.Errorf("run %d: owed %q, %v", i, doc.Unmeasured, err)
+				}
+				stays := slices.ContainsFunc(res.Failures, func(err error) bool { return errors.Is(err, ErrBreachStays) })
+				if stays != (r.code == ExitError && r.took > 0) || i > 0 && r.code == ExitError && b.inForce() != before {
+					t.Errorf("run %d: %q; what is in force:\n%s", i, res.Failures, cmp.Diff(before, b.inForce()))
+				}
+			}
+		})
+	}
+}
+
+// TestGuardsOfWhatWasUndone: a workload that one guard has rolled back owes no other.
+func TestGuardsOfWhatWasUndone(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	b.meter = func(_ context.Context, g plan.Guard) (Measurement, error) {
+		if g.Name == "tail" {
+			return latencies(200, time.Second), nil
+		}
+		return Measurement{}, errors.New("nobody answers")
+	}
+	text := guarded("    peer = \"h:1\"\n    p99_max = \"1ms\"")
+	text = strings.TrimSuffix(text, "}\n") + "  guard \"other\" {\n    size = \"8B\"\n    peer = \"h:1\"\n    p50_max = \"1ms\"\n  }\n}\n"
+	res, err := b.apply(t.Context(), text, nil)
+	if err != nil || res.ExitCode() != ExitRolledBack || len(res.Guards) != 2 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if doc, err := state.Load(b.node.StateDir()); err != nil || len(doc.Unmeasured) > 0 {
+		t.Errorf("owed: %q, %v", doc.Unmeasured, err)
+	}
+}

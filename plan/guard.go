@@ -26,8 +26,19 @@ func (g Guard) Limits() string {
 // Address is the guard's full address.
 func (g Guard) Address() string { return fmt.Sprintf("workload.%s.guard[%q]", g.Workload, g.Name) }
 
+// frozenGuard reports whether a guard's address is of a workload that is frozen as a whole.
+func (in Input) frozenGuard(address string) bool {
+	for p := range in.Frozen {
+		if p.Kind == "" && strings.HasPrefix(address, fmt.Sprintf("workload.%s.guard[", p.Workload)) {
+			return true
+		}
+	}
+	return false
+}
+
 // GuardsDue are the guards to be measured after the plan's changes: those of workloads
-// that it changes something of, and those that were due before and have no verdict.
+// that it changes something of, and those that were due before and have no verdict since,
+// or one that undid nothing.
 func (p *Plan) GuardsDue() []Guard {
 	changed := map[string]bool{}
 	for _, c := range p.Changes {

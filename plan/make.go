@@ -41,9 +41,10 @@ func Make(in Input) *Plan {
 			m.workload(w)
 		}
 	}
-	// A guard that is no longer in the spec needs no verdict.
+	// A guard that is no longer in the spec needs no verdict. Of a workload of which nothing is
+	// known now, that cannot be said.
 	m.plan.Base.Unmeasured = slices.DeleteFunc(m.plan.Base.Unmeasured, func(address string) bool {
-		return !slices.ContainsFunc(m.plan.Guards, func(g Guard) bool { return g.Address() == address })
+		return !in.frozenGuard(address) && !slices.ContainsFunc(m.plan.Guards, func(g Guard) bool { return g.Address() == address })
 	})
 	m.restore()
 	m.sort()

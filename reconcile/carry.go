@@ -32,7 +32,8 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 			}
 		},
 	}
-	if !todo.Empty() {
+	measured := len(todo.GuardsDue()) > 0
+	if !todo.Empty() || measured {
 		db, err := experiment.Open(ctx, l.c.Node.StateDir())
 		if err != nil {
 			return problems, fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
@@ -43,23 +44,22 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 				l.log.Error("experiment database", "error", err)
 			}
 		}()
-		if l.c.Meter != nil && len(todo.Guards) > 0 {
+		if l.c.Meter != nil && measured {
 			r.Measure = l.c.Meter(ctx, todo, g.Facts)
 		}
 		p.Experiment = r.Experiment.ID
-	} else {
-		todo.Guards = nil
 	}
 	res, err := r.Run(ctx, todo, g.Doc)
-	if todo.Empty() {
-		p.Experiment = ""
+	l.doc = g.Doc
+	if doc, loadErr := state.Load(l.c.Node.StateDir()); loadErr == nil {
+		l.doc = doc
 	}
+	problems = append(problems, l.tellGuards(res.Guards, res.RolledBack, l.doc.Unmeasured, p.Experiment)...)
 	healed := time.Now()
 	broken := map[string]bool{} // workloads whose guard was breached
 	for _, x := range res.Guards {
-		if x.Verdict == experiment.GuardBreached || x.Verdict == experiment.GuardNotMeasured {
-			broken[x.Workload] = x.Verdict == experiment.GuardBreached && slices.Contains(res.RolledBack, x.Workload)
-			problems = append(problems, fmt.Sprintf("guard %q of %s: %s: %s", x.Name, x.Workload, x.Verdict, x.Text))
+		if x.Verdict == experiment.GuardBreached && slices.Contains(res.RolledBack, x.Workload) {
+			broken[x.Workload] = true
 		}
 	}
 	outcomes := map[subject]outcome{}
@@ -88,6 +88,9 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 		l.log.Log(ctx, told(len(p.Heals), slog.LevelInfo), "healed", "address", d.Address, "setting", d.Setting, "value", d.Wrote, "writer", d.Writer, "after", d.Healed.Round(time.Microsecond))
 	}
 	for _, f := range slices.Concat(res.Failures, res.Unrestored) {
+		if errors.Is(f, apply.ErrBreachStays) {
+			continue // a debt
+		}
 		p.Failures = append(p.Failures, f.Error())
 		problems = append(problems, f.Error())
 		l.log.Error("not in force", "error", f)
@@ -99,10 +102,6 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 		l.log.Info("changed", "settings", p.Changed, "trigger", p.Trigger, "experiment", p.Experiment, "took", time.Since(p.Began).Round(time.Millisecond))
 	}
 	p.Switches = l.switches(ctx, todo)
-	l.doc = g.Doc
-	if doc, loadErr := state.Load(l.c.Node.StateDir()); loadErr == nil {
-		l.doc = doc
-	}
 	return problems, err
 }
 

@@ -62,6 +62,7 @@ type Loop struct {
 	anyPID   bool // more than could be remembered
 	causes   causes
 	unhealed map[subject]Drift
+	debts    debts
 	irqs     []int // of the last pass, and the files that hold each target's settings
 	files    map[param.Target]map[param.ID]string
 	muted    map[string]time.Time // files of settings that wait, and until when
@@ -77,14 +78,14 @@ type Loop struct {
 
 // New returns a loop that has looked at nothing yet.
 func New(c Config) *Loop {
-	l := &Loop{c: c, log: c.Log, table: newTable(), archive: newArchive(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, settings: spec.DefaultReconcile}
+	l := &Loop{c: c, log: c.Log, table: newTable(), archive: newArchive(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, debts: debts{}, settings: spec.DefaultReconcile}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
 	l.judge = newJudge(l.settings.ContestedAfter, l.settings.Window, l.bounce)
 	l.status = Status{
 		FormatVersion: FormatVersion, Version: c.Version, PID: c.Owner.PID, BootID: c.BootID,
-		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{}, Contested: []Held{}, Waiting: []Held{},
+		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{}, Contested: []Held{}, Waiting: []Held{}, Guards: []Debt{},
 		Problems: []string{"the first look is under way"},
 	}
 	return l
@@ -172,6 +173,7 @@ func (l *Loop) signalled() {
 	l.log.Info("reload", "trigger", OnSignal)
 	l.reload()
 	l.judge.forget()
+	l.debts.forget()
 	l.facts = nil
 	l.schedule(OnSignal, 0)
 }

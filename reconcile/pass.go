@@ -221,6 +221,8 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		todo = todo.Independent()
 		todo.Guards = nil // what is put back was measured when it was applied
 	}
+	l.debts.keep(full.Base.Unmeasured)
+	todo.Guards = l.debts.choose(p.Began, todo)
 	if rest {
 		again = time.Now()
 		problems = append(problems, "what is new in the spec or on the node is made next, after what was put back")
@@ -240,6 +242,10 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		again = earlier(again, time.Now().Add(followUp))
 	}
 	again = earlier(again, l.judge.due(time.Now(), todo.Changes)) // what did not work
+	again = earlier(again, l.owe(full))
+	for _, d := range l.debts.list() {
+		problems = append(problems, d.String())
+	}
 	l.watch()
 	l.summarise(contested, waiting, full)
 	return problems, again, nil

@@ -135,6 +135,7 @@ func (l *Loop) reload() bool {
 	l.adopt(sp)
 	l.keepLastGood()
 	l.judge.forget()
+	l.debts.forget()
 	return true
 }
 

@@ -39,7 +39,7 @@ func (l *Loop) sweep(ctx context.Context) {
 	if err != nil {
 		l.log.Debug("kept files", "error", err)
 	}
-	if len(different) > 0 || err != nil || l.drifted(ctx) {
+	if len(different) > 0 || err != nil || l.drifted(ctx) || l.paid() {
 		l.log.Debug("sweep", "files", len(different))
 		l.schedule(OnSweep, 0)
 	}
@@ -220,7 +220,7 @@ func (l *Loop) summarise(contested, waiting []Held, p *plan.Plan) {
 	}
 	l.update(func(s *Status) {
 		s.Notes = notes
-		s.Workloads, s.Contested, s.Waiting = workloads, contested, waiting
+		s.Workloads, s.Contested, s.Waiting, s.Guards = workloads, contested, waiting, l.debts.list()
 		s.Spec.Commit = l.doc.GitCommit
 	})
 }

@@ -64,7 +64,7 @@ func (l *Loop) tellHealth(problems []string) {
 		l.log.Info("healthy")
 	case is && (!was || first):
 		l.log.Info("as the last good spec wants it")
-	case !is && was:
+	case !is && (was || first):
 		l.log.Warn("not healthy", "problems", len(problems), "first", problems[0])
 	}
 }

@@ -111,6 +111,7 @@ type Status struct {
 	Workloads  []Workload     `json:"workloads"`
 	Contested  []Held         `json:"contested"`
 	Waiting    []Held         `json:"waiting"`
+	Guards     []Debt         `json:"guards"`               // those without a good verdict
 	Notes      []string       `json:"notes,omitempty"`      // what the plan has to say, such as what the node does not have; at most 50
 	Irqbalance string         `json:"irqbalance,omitempty"` // what was agreed with it, or that there is none
 	// IrqbalanceAgreed is false while it may move interrupts that rdmatune places.

@@ -47,7 +47,7 @@ type Document struct {
 	// plan does not try again and again in the same boot and incarnation.
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Unmeasured are the addresses of guards whose workload was changed and that have no
-	// verdict since.
+	// verdict since, or were breached when there was nothing left to roll back.
 	Unmeasured []string `json:"unmeasured,omitempty"`
 
 	index map[bootKey]int // of Entries; nil when it has to be made again

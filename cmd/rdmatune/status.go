@@ -32,7 +32,7 @@ func newStatus(o *options) *cobra.Command {
 		Short: "Ask the daemon how the node is",
 		Long: `Ask the daemon that rdmatune reconcile is on this node: whether the node is as its spec
 wants it and what keeps it from that, what was changed by others and by whom, what is
-contested, which events it hears, and what is in force for each workload.
+contested, which guards have no verdict, which events it hears, and what is in force for each workload.
 
 Exit codes: 0 healthy; 3 not healthy; 1 no daemon runs, or it could not be asked.`,
 		Example: `  rdmatune status
@@ -89,6 +89,7 @@ func writeStatus(w io.Writer, s *reconcile.Status, now time.Time) error {
 	p.head(s)
 	p.held("Contested, left to whoever rewrites them", s.Contested)
 	p.held("Waiting", s.Waiting)
+	p.guards(s.Guards)
 	p.notes(s.Notes)
 	p.drifts(s.Recent)
 	p.workloads(s.Workloads)
@@ -181,6 +182,24 @@ func (p *statusPage) held(title string, list []reconcile.Held) {
 			until = ", until " + h.Until.UTC().Format(time.DateTime) + " UTC"
 		}
 		p.line("  %s %s: %s%s%s", h.Address, h.Setting, h.Reason, history, until)
+	}
+}
+
+func (p *statusPage) guards(list []reconcile.Debt) {
+	if len(list) == 0 {
+		return
+	}
+	p.line("\nGuards without a verdict:")
+	for _, d := range list {
+		reason := d.Reason
+		if d.Breached {
+			reason = "breached, and what an earlier run changed stays: " + reason
+		}
+		next := ""
+		if !d.Next.IsZero() {
+			next = "; measured again at " + d.Next.UTC().Format(time.DateTime) + " UTC, or by SIGHUP"
+		}
+		p.line("  %s: %s%s", d.Guard, reason, next)
 	}
 }
 

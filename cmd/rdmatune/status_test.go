@@ -35,6 +35,10 @@ func TestWriteStatus(t *testing.T) {
 		Failures: []string{"policy0: device or resource busy"}}
 	bad.Contested = []reconcile.Held{{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Setting: "cpus", Reason: "given up", Rewrites: 9, Writer: `pid 99 "evil\x1b[2J"`}}
 	bad.Waiting = []reconcile.Held{{Address: `workload.storage.frequency_lock["policy3"]`, Setting: "max_khz", Reason: "backing off", Rewrites: 2, Until: now.Add(time.Minute)}}
+	bad.Guards = []reconcile.Debt{
+		{Guard: `workload.allreduce["0"].guard["bulk"]`, Reason: "nobody answers at 10.0.0.1:7471", Next: now.Add(10 * time.Minute)},
+		{Guard: `workload.storage.guard["tail"]`, Breached: true, Reason: "p99 216µs > 1µs, n 1000"},
+	}
 	bad.Recent = []reconcile.Drift{
 		{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Setting: "cpus", Wrote: "3", Found: "0-\x1b[31m7", Writer: `pid 40 "irqbalance"`, Known: true, When: now.Add(-3 * time.Second), Ruling: "contested"},
 		{Address: `workload.storage.frequency_lock["policy3"]`, Setting: "governor", Wrote: "performance", Found: "powersave", Writer: "driver reload", When: now.Add(-4 * time.Hour), Ruling: "heal", Healed: 41 * time.Millisecond},
