@@ -141,7 +141,9 @@ func ReadJournal(dir string) ([]Record, error) {
 
 // Recover merges what an interrupted apply left into d: the originals of changes
 // that may have been written, and generations that processes may have heard of.
-// It replays nothing; an ordinary plan then decides.
+// It replays nothing; an ordinary plan then decides. The apply may have come as far as
+// saving the state: what it restored is in d no more then, and its original is what it was
+// restored to.
 func (d *Document) Recover(records []Record) {
 	for _, r := range records {
 		for _, g := range r.Guards {
@@ -155,12 +157,16 @@ func (d *Document) Recover(records []Record) {
 		for _, c := range r.Changes {
 			k := Key{c.Target.Key(), c.ID, c.Index}
 			e := d.Find(r.BootID, k)
-			if e == nil && !c.Old.IsKnown() {
+			original := c.Old
+			if c.Action == param.Restore {
+				original = c.New
+			}
+			if e == nil && !original.IsKnown() {
 				continue // nothing to go back to
 			}
 			if e == nil {
 				d.Put(Entry{BootID: r.BootID, Target: k.Target, ID: c.ID, Index: c.Index,
-					Original: c.Old, Written: c.Old, Workloads: []string{c.Workload}})
+					Original: original, Written: c.Old, Workloads: []string{c.Workload}})
 				e = d.Find(r.BootID, k)
 			}
 			if e.Ours(c.Old) {

@@ -180,6 +180,12 @@ func TestRecover(t *testing.T) {
 		{"a new setting keeps its original", nil,
 			[]param.Change{change("a", param.IRQCPUs, text("0-3"), text("1"))},
 			Entry{Original: text("0-3"), Written: text("0-3"), Maybe: ptr(text("1"))}},
+		{"what was restored and forgotten keeps its original", nil,
+			[]param.Change{restored(change("a", param.IRQCPUs, text("1"), text("0-3")))},
+			Entry{Original: text("0-3"), Written: text("1"), Maybe: ptr(text("0-3"))}},
+		{"what may be restored keeps its original", &Entry{Original: text("0-3"), Written: text("1")},
+			[]param.Change{restored(change("a", param.IRQCPUs, text("1"), text("0-3")))},
+			Entry{Original: text("0-3"), Written: text("1"), Maybe: ptr(text("0-3"))}},
 		{"a managed one may have either value", &Entry{Original: text("0-3"), Written: text("1")},
 			[]param.Change{change("a", param.IRQCPUs, text("1"), text("2"))},
 			Entry{Original: text("0-3"), Written: text("1"), Maybe: ptr(text("2"))}},
@@ -213,6 +219,11 @@ func TestRecover(t *testing.T) {
 			t.Errorf("%s: generations %v: they may only rise", tt.name, d.Generations)
 		}
 	}
+}
+
+func restored(c param.Change) param.Change {
+	c.Action = param.Restore
+	return c
 }
 
 func ptr(v param.Value) *param.Value { return &v }
