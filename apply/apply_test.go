@@ -45,6 +45,9 @@ workload "w" {
 }
 `
 
+// settings is tuned without its hint.
+var settings = strings.Replace(tuned, "  hint { size = \"16KiB\" }\n", "", 1)
+
 // A bed is a simulated node with a spec, the host drivers and a scripted transport.
 type bed struct {
 	t     testing.TB
@@ -497,7 +500,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		killedApply(t, dir, os.Getenv("APPLY_TEST_TEXT"), os.Getenv("APPLY_TEST_STEP"))
 		return
 	}
-	other, settings := strings.Replace(tuned, "2-3", "4", 1), strings.Replace(tuned, "  hint { size = \"16KiB\" }\n", "", 1)
+	other := strings.Replace(tuned, "2-3", "4", 1)
 	for _, c := range []struct{ first, then string }{
 		{"", tuned}, {other, tuned}, // the second changes some of it
 		// Hints live in the process that makes them here.
@@ -637,4 +640,31 @@ func (f *fakeHints) Apply(_ context.Context, t param.Target, cs []param.Change, 
 	}
 	f.generation = max(f.generation, o.Generation)
 	return f.read(t), nil
+}
+
+// TestHiddenLimit: a lower limit that somebody asks for while the upper one is locked below
+// it is hidden, and does not come to light when the upper one is restored.
+func TestHiddenLimit(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	const lower = "/sys/devices/system/cpu/cpufreq/policy1/scaling_min_freq"
+	ask := func(khz string) {
+		t.Helper()
+		if err := b.node.FS().WriteFile(lower, khz); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("2600000") // the original is what the lock wants
+	before := b.inForce()
+	if res, err := b.apply(t.Context(), settings, nil); err != nil || res.ExitCode() != ExitDone {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	ask("3000000")
+	b.wantNoChanges(settings)
+	if res, err := b.apply(t.Context(), "", nil); err != nil || res.ExitCode() != ExitDone {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if diff := cmp.Diff(before, b.inForce()); diff != "" {
+		t.Errorf("not restored: -before +after\n%s", diff)
+	}
+	b.wantEmptyState("in the end")
 }

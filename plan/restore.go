@@ -26,6 +26,7 @@ func (m *maker) restore() {
 	}
 	drop := map[state.Key]bool{}
 	restored := map[param.Target]string{} // target -> workload, of those with a restore
+	var right []state.Entry               // that have their original already
 	for _, e := range slices.Clone(m.plan.Base.Entries) {
 		key := e.Key()
 		if _, wanted := m.claimed[key]; wanted {
@@ -61,6 +62,7 @@ func (m *maker) restore() {
 		switch {
 		case have.Value == original:
 			drop[key] = true
+			right = append(right, e)
 		case e.Original.IsAbsent() && e.Target.Kind != param.Hint:
 			drop[key] = true
 			m.note(&m.plan.Notes, workload, e.Target.Kind, e.Target.Name, "%s stays %s: it was unset before, and the kernel takes no unset value back", attr(e.ID), param.Format(e.ID, have.Value))
@@ -75,6 +77,15 @@ func (m *maker) restore() {
 		default:
 			m.restoreTo(workload, found.Target, have, original)
 			restored[key.Target] = workload
+		}
+	}
+	// What is right may become wrong by the restoring of the others: a limit that somebody
+	// has asked for is only hidden as long as another one is below it.
+	for _, e := range right {
+		if _, changes := restored[e.Target.Key()]; changes && e.Target.Kind == param.Frequency {
+			o := m.plan.Orders[e.Target.Key()]
+			o.Want = append(slices.Clip(o.Want), param.Setting{ID: e.ID, Index: e.Index, Value: e.Original})
+			m.plan.Orders[e.Target.Key()] = o
 		}
 	}
 	m.plan.Base.Keep(func(e state.Entry) bool { return !drop[e.Key()] })
