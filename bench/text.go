@@ -37,8 +37,8 @@ func (r Report) WriteText(w io.Writer) error {
 		p.printf("\nThe server's own counts are missing: the connection broke before they came.\n")
 	}
 	for _, s := range r.Switches {
-		p.printf("\nSwitch to generation %d: %s; %d messages held, %d drained, pause %s us.\n",
-			s.Generation, s.Outcome, s.Held, s.Drained, text(s.Pause))
+		p.printf("\nSwitch to generation %d: %s; %s held, %d drained, pause %s us.\n",
+			s.Generation, s.Outcome, param.Count(s.Held, "message"), s.Drained, text(s.Pause))
 	}
 	if r.Experiment != "" {
 		p.printf("\nExperiment %s.\n", r.Experiment)
@@ -177,7 +177,7 @@ func (r Report) writeFaults(p *printer) {
 		return
 	}
 	if r.Complete {
-		p.printf("\nOf %d messages sent, none was lost, duplicated, reordered or corrupted.\n", sent)
+		p.printf("\nOf %s sent, none was lost, duplicated, reordered or corrupted.\n", param.Count(sent, "message"))
 	}
 }
 
@@ -198,7 +198,7 @@ func (r Report) writeOutliers(p *printer) {
 			}
 		}
 		if s.FullEvents > 0 {
-			said = append(said, fmt.Sprintf("the send queue was full %d times", s.FullEvents))
+			said = append(said, "the send queue was full "+param.Count(s.FullEvents, "time"))
 		}
 		if len(said) == 0 {
 			continue
@@ -227,7 +227,7 @@ func (r Report) writeFull(p *printer) {
 		if i == 0 {
 			p.printf("\n")
 		}
-		p.printf("%s: the send queue was full %d times.\n", series.Name, full)
+		p.printf("%s: the send queue was full %s.\n", series.Name, param.Count(full, "time"))
 	}
 }
 

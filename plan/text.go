@@ -61,7 +61,7 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	case p.Empty():
 		b.WriteString(st.paint("1;32", "No changes.") + p.noChanges() + "\n")
 		if n := len(p.GuardsDue()); n > 0 {
-			fmt.Fprintf(&b, "But %d guards have no verdict since the last change, or a bad one that undid nothing: apply measures them.\n", n)
+			fmt.Fprintf(&b, "But %s without a verdict since the last change, or with a bad one that undid nothing: apply measures again.\n", param.Count(n, "guard"))
 		}
 	default:
 		fmt.Fprintf(&b, "%s %d to change, %d to replace, %d to restore.\n", st.paint("1", "Plan:"), s.Change, s.Replace, s.Restore)

@@ -97,7 +97,7 @@ It says above which size the low-latency path loses. An interrupt ends the run w
 report of what was measured until then.`,
 		Example: `  rdmatune bench allreduce --ranks 4
   rdmatune bench allreduce --ranks 4 --device rxe0,rxe1 --sizes 256KiB..2MiB`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.allreduce(cmd, f) },
 	}
 	cmd.Flags().StringVar(&f.device, "device", "", "RDMA `devices`, separated by commas; ranks take them in turn ("+deviceDefault+")")

@@ -19,6 +19,7 @@ import (
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/internal/irqbalance"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
@@ -58,7 +59,7 @@ could not finish.`,
   rdmatune apply --auto-approve
   rdmatune apply --experiment --peer 10.9.0.1:7471 node.hcl
   rdmatune apply --node sim:small --auto-approve node.hcl`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1, ""),
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			saved, err := openSaved(args)
@@ -104,7 +105,7 @@ switch connections back. A value that somebody else has changed since is left
 alone and reported, unless --force is given.`,
 		Example: `  rdmatune destroy
   rdmatune destroy --auto-approve --force`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.change(cmd.Context(), nil, experiment.Destroy, a)
 		},
@@ -359,9 +360,9 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 	switch {
 	case r.ExitCode() != apply.ExitDone:
 		s := p.Summary()
-		printf(os.Stdout, "\nIncomplete: %d of %d targets done.%s\n", done.Change+done.Replace+done.Restore, s.Change+s.Replace+s.Restore, tail)
+		printf(os.Stdout, "\nIncomplete: %d of %s done.%s\n", done.Change+done.Replace+done.Restore, param.Count(s.Change+s.Replace+s.Restore, "target"), tail)
 	case kind == experiment.Destroy:
-		printf(os.Stdout, "\nDestroy complete! %d targets restored.%s\n", done.Restore, tail)
+		printf(os.Stdout, "\nDestroy complete! %s restored.%s\n", param.Count(done.Restore, "target"), tail)
 	default:
 		printf(os.Stdout, "\nApply complete! %d changed, %d replaced, %d restored.%s\n", done.Change, done.Replace, done.Restore, tail)
 	}

@@ -173,7 +173,7 @@ Exit codes: 0 all alike, 1 error, 3 something differs.`,
 		Example: `  ssh node1 rdmatune audit allreduce --json >node1.json
   ssh node2 rdmatune audit allreduce --json >node2.json
   rdmatune audit compare node1.json node2.json`,
-		Args: cobra.MinimumNArgs(2),
+		Args: arguments(2, many, "two FILE.json or more are"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return []string{"json"}, cobra.ShellCompDirectiveFilterFileExt
 		},

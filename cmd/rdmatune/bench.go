@@ -17,6 +17,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/transport"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
 )
 
@@ -175,7 +176,7 @@ func newBenchServe(o *options) *cobra.Command {
 port is open on the device's own address and on loopback only.`,
 		Example: `  rdmatune bench serve
   rdmatune bench serve --device rxe0 --workload allreduce --once`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			ctx, cancel := interruptible(cmd.Context())
 			defer cancel()
@@ -224,8 +225,8 @@ func writeServed(s bench.Served) bool {
 		total = total.Add(z.Counts)
 		answered += z.Answered
 	}
-	printf(os.Stdout, "Client of workload %q: %d messages answered; lost %d, duplicated %d, reordered %d, corrupted %d.\n",
-		s.Workload, answered, total.Lost, total.Duplicated, total.Reordered, total.Corrupted)
+	printf(os.Stdout, "Client of workload %q: %s answered; lost %d, duplicated %d, reordered %d, corrupted %d.\n",
+		s.Workload, param.Count(answered, "message"), total.Lost, total.Duplicated, total.Reordered, total.Corrupted)
 	if s.Err != nil {
 		printf(os.Stderr, "Client ended early: %v\n", s.Err)
 	}

@@ -234,7 +234,7 @@ message was lost, duplicated, reordered or corrupted.`,
 		Example: `  rdmatune bench connect 127.0.0.1 --sizes 8B,4KiB --duration 8s
   rdmatune bench connect 10.9.0.1 --device rxe1 --hints 0,8KiB,64KiB --sizes 8B..64KiB
   rdmatune bench connect 10.9.0.1 --device rxe1 --mode stream --sizes 64KiB,2MiB --json`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1, "one HOST[:PORT] is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr := args[0]
 			if _, _, err := net.SplitHostPort(addr); err != nil {
@@ -270,7 +270,7 @@ func newBenchLoop(o *options) *cobra.Command {
 		Example: `  rdmatune bench loop
   rdmatune bench loop --device rxe0 --sizes 8B --count 10000
   rdmatune bench loop --mix 4KiB=95,1MiB=5 --hints 0,8KiB`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.measure(cmd, b, func(ctx context.Context, x *bencher, bo bench.Options) (bench.Report, error) {
 				l, err := x.transport.Listen(ctx, net.JoinHostPort(x.transport.Addresses()[0], "0"))

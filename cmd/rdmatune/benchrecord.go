@@ -31,7 +31,7 @@ func benchProgress(bo bench.Options) func(bench.Progress) {
 		if p.Series != "" {
 			what = p.Series + ", " + what
 		}
-		printf(os.Stderr, "\r\x1b[K%s%s: %s, %d messages\r", p.Elapsed.Round(100*time.Millisecond), of, what, p.N)
+		printf(os.Stderr, "\r\x1b[K%s%s: %s, %s\r", p.Elapsed.Round(100*time.Millisecond), of, what, param.Count(p.N, "message"))
 	}
 }
 

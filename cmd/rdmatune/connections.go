@@ -23,11 +23,15 @@ func newConnections(o *options) *cobra.Command {
 its lanes, granted capabilities, and the hint in force with its origin; of others
 what the kernel tells. Beside them each process's threads with their CPUs, its
 memory, and how threads, completion queues and the device's interrupts lie to each
-other. What no interface tells is "(not observable)".`,
+other. What no interface tells is "(not observable)".
+
+DEPTH is the work requests that the device grants for sending and for receiving: those
+of the lane's messages (16 at low latency, else 256), 24 of the transport's own, and
+what the device adds by rounding up.`,
 		Example: `  rdmatune connections
   rdmatune connections --json | jq '.processes[] | {pid, comm}'
   rdmatune connections --watch --interval 1s`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case interval <= 0:

@@ -18,7 +18,7 @@ func newDocs() *cobra.Command {
 		Long: `docs writes a man page for every command to DIR/man1, and completions for bash,
 zsh and fish to DIR/bash, DIR/zsh and DIR/fish, each under the name that the shell
 looks for.`,
-		Args:   cobra.ExactArgs(1),
+		Args:   arguments(1, 1, "one DIRECTORY is"),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeDocs(cmd.Root(), args[0])

@@ -31,22 +31,24 @@ func newExec(o *options) *cobra.Command {
 	var memory string
 	var dry bool
 	cmd := &cobra.Command{
-		Use:   "exec WORKLOAD -- COMMAND ARGUMENT...",
+		Use:   "exec WORKLOAD [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Start a program as a workload wants it",
 		Long: `Start a program on the workload's CPUs, with memory from their NUMA nodes, with the
 variables that express its hint, and with the workload's name. The effective line
 goes to standard error; then rdmatune becomes the program. With --dry-run the
-variables that would be set are printed instead, one NAME=VALUE on each line. A WORKLOAD of several
-instances stands for the one whose match block meets the environment, such as
-LOCAL_RANK or OMPI_COMM_WORLD_LOCAL_RANK.
+variables that would be set are printed instead, one NAME=VALUE on each line.
+
+A WORKLOAD of several instances stands for the one whose match block meets the
+environment, such as LOCAL_RANK or OMPI_COMM_WORLD_LOCAL_RANK.
 
 Exit codes: those of the program; 1 when it cannot be started, with the reason.`,
 		Example: `  rdmatune exec allreduce --spec node.hcl -- ./train
   mpirun -n 2 rdmatune exec allreduce -- ./train
   rdmatune exec allreduce --dry-run -- ./train`,
+		DisableFlagsInUseLine: true, // they stand before the --
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return errors.New("one WORKLOAD, then -- and a command")
+				return errors.New("one WORKLOAD is needed, then -- and a command")
 			}
 			return nil
 		},

@@ -25,7 +25,7 @@ setting, firmware and driver that differs. Where more than one does, the differe
 not attributable to the hint.`,
 		Example: `  rdmatune experiments compare 20260102-150405-a1b2 20260102-160203-c3d4
   rdmatune experiments compare "20260102-15:hint 0" "20260102-15:hint 8 KiB"`,
-		Args: cobra.ExactArgs(2),
+		Args: arguments(2, 2, "two experiments are"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, series := make([]string, 2), make([]string, 2)
 			for i, a := range args {
@@ -172,9 +172,9 @@ never removed.`,
 			if err != nil {
 				return err
 			}
-			printf(os.Stdout, "Removed %d experiments.\n", n)
+			printf(os.Stdout, "Removed %s.\n", param.Count(n, "experiment"))
 			if n < len(ids) {
-				printf(os.Stderr, "%d are running and were left.\n", len(ids)-n)
+				printf(os.Stderr, "Still running, and left: %d.\n", len(ids)-n)
 			}
 			return nil
 		},

@@ -90,7 +90,7 @@ func newExperimentsImport(o *options) *cobra.Command {
 imported whole or not at all; experiments that are there already stay as they are.`,
 		Example: `  rdmatune experiments import node7.json node8.json
   ssh node9 rdmatune experiments export | rdmatune experiments import -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, many, "one FILE or more is"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			db, err := o.writableDatabase(cmd)
 			if err != nil {
@@ -121,7 +121,7 @@ func importFile(cmd *cobra.Command, db *experiment.DB, name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	printf(os.Stdout, "%s: %d experiments added, %d were there.\n", origin, added, known)
+	printf(os.Stdout, "%s: %s added, %d there already.\n", origin, param.Count(added, "experiment"), known)
 	return nil
 }
 
@@ -165,7 +165,7 @@ func newExperimentsPlot(o *options) *cobra.Command {
 the bar of = ends) to P99 (where that of - ends) on a logarithmic scale, and bandwidth
 on a linear one.`,
 		Example: "  rdmatune experiments plot 20260102-150405-a1b2",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1, "one ID is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := o.find(cmd, args[0])
 			if err != nil {

@@ -99,16 +99,40 @@ type filterFlags struct{ workload, device, kind, hint, since string }
 func (f *filterFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.workload, "workload", "", "of this workload, by `address` or name of the block")
 	cmd.Flags().StringVar(&f.device, "device", "", "on this RDMA `device`")
-	cmd.Flags().StringVar(&f.kind, "kind", "", "of this `kind`: apply, destroy, reconcile or bench")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "of this `kind`: apply, destroy, reconcile or bench; of bench, allreduce and tune can be had alone")
 	cmd.Flags().StringVar(&f.hint, "hint", "", "measured with this `hint`, such as 8KiB or none")
 	cmd.Flags().StringVar(&f.since, "since", "", "not before this `time`: a date, a moment (2026-01-02T15:04:05Z) or an age (36h)")
+}
+
+// Commands that record experiments of the kind bench, each telling apart.
+const (
+	kindAllreduce = "allreduce"
+	kindTune      = "tune"
+)
+
+// ofBench reports whether the kind is one of those that are bench in the database.
+func (f *filterFlags) ofBench() bool { return f.kind == kindAllreduce || f.kind == kindTune }
+
+// kindOf names what an experiment is of: its kind, and for bench which command's it is.
+func kindOf(e experiment.Experiment) string {
+	switch {
+	case e.Kind != experiment.Bench:
+	case slices.ContainsFunc(e.Sizes, func(s experiment.Size) bool { return s.Kind == experiment.AllReduce }):
+		return kindAllreduce
+	case slices.ContainsFunc(e.Detail.Notes, func(n string) bool { return strings.HasPrefix(n, tuneNote) }):
+		return kindTune
+	}
+	return string(e.Kind)
 }
 
 // filter turns the flags into what the database takes.
 func (f *filterFlags) filter(now time.Time) (experiment.Filter, error) {
 	out := experiment.Filter{Workload: f.workload, Device: f.device, Kind: experiment.Kind(f.kind)}
+	if f.ofBench() {
+		out.Kind = experiment.Bench
+	}
 	if out.Kind != "" && !slices.Contains(experiment.Kinds, out.Kind) {
-		return out, fmt.Errorf("--kind %q: it must be apply, destroy, reconcile or bench", f.kind)
+		return out, fmt.Errorf("--kind %q: it must be apply, destroy, reconcile, bench, allreduce or tune", f.kind)
 	}
 	if f.hint == "none" {
 		out.NoHint = true
@@ -147,7 +171,11 @@ func (o *options) chosen(cmd *cobra.Command, f *filterFlags) (_ []experiment.Exp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return db.List(cmd.Context(), filter)
+	list, err := db.List(cmd.Context(), filter)
+	if f.ofBench() {
+		list = slices.DeleteFunc(list, func(e experiment.Experiment) bool { return kindOf(e) != f.kind })
+	}
+	return list, err
 }
 
 func newExperimentsList(o *options) *cobra.Command {
@@ -158,7 +186,7 @@ func newExperimentsList(o *options) *cobra.Command {
 		Short: "List experiments, newest first",
 		Example: `  rdmatune experiments list --workload allreduce --since 24h
   rdmatune experiments list --json | jq '.experiments[0].id'`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := o.chosen(cmd, f)
 			if err != nil {
@@ -178,7 +206,7 @@ func newExperimentsList(o *options) *cobra.Command {
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 			printf(w, "ID\tTIME\tKIND\tWORKLOAD\tSTATUS\tMEASURED\n")
 			for _, e := range list {
-				printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Time.Local().Format(time.DateTime), e.Kind, short(e.Workload), e.Status, measured(e))
+				printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Time.Local().Format(time.DateTime), kindOf(e), short(e.Workload), e.Status, measured(e))
 			}
 			return w.Flush()
 		},
@@ -242,7 +270,7 @@ func newExperimentsShow(o *options) *cobra.Command {
 		Long:  "Show one experiment whole. The beginning of an id is enough where it is unambiguous.",
 		Example: `  rdmatune experiments show 20260102-150405-a1b2
   rdmatune experiments show 20260102-15 --json`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1, "one ID is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := o.find(cmd, args[0])
 			if err != nil {

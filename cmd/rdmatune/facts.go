@@ -24,7 +24,7 @@ as node.*. What could not be found out is null in JSON, never zero.`,
 		Example: `  rdmatune facts
   rdmatune facts --json | jq '.rdma[].name'
   rdmatune facts --node sim:dgx`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := o.open(cmd.Context())
 			if err != nil {

@@ -231,12 +231,12 @@ func differences(w *spec.Workload, transports []control.Process) string {
 		count int
 		what  string
 	}{
-		{orders, map[bool]string{true: "are not ordered", false: "are ordered"}[ordered]},
-		{lanes, map[bool]string{true: "have a single lane, not dual", false: "have dual lanes, not a single one"}[dual]},
-		{hints, "follow another hint than " + size},
+		{orders, map[bool]string{true: "not ordered", false: "ordered"}[ordered]},
+		{lanes, map[bool]string{true: "with a single lane, not dual", false: "with dual lanes, not a single one"}[dual]},
+		{hints, "on another hint than " + size},
 	} {
 		if d.count > 0 {
-			out = slices.Insert(out, 0, fmt.Sprintf("%d of %d connections %s", d.count, connections, d.what))
+			out = slices.Insert(out, 0, fmt.Sprintf("%d of %s %s", d.count, param.Count(connections, "connection"), d.what))
 		}
 	}
 	return strings.Join(out, "; ")

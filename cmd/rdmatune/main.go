@@ -121,7 +121,7 @@ once without losing a message, and can undo all of it.`,
 	}
 	root.SetVersionTemplate("rdmatune {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&o.node, "node", "local", "the node: local, sim:NAME, or a captured `tree` (directory or .tar.gz)")
+	flags.StringVar(&o.node, "node", "local", "the node: local, a simulated one (sim:dgx, sim:large, sim:shared, sim:small, sim:vm), or a captured `tree` (directory or .tar.gz)")
 	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune)")
 	if err := root.RegisterFlagCompletionFunc("node", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"local", "sim:dgx", "sim:large", "sim:small", "sim:shared", "sim:vm"}, cobra.ShellCompDirectiveDefault
@@ -139,7 +139,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0, ""),
 		Run:   func(*cobra.Command, []string) { printf(os.Stdout, "rdmatune %s\n", spec.Version) },
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/measure"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 )
 
@@ -152,7 +153,7 @@ func (m *meter) live(ctx context.Context, g plan.Guard) (apply.Measurement, erro
 			if g.P99Max == 0 && h.N() > 0 || h.N() >= 100 {
 				return m.liveRecord(g, tier, h)
 			}
-			return apply.Measurement{}, fmt.Errorf("only %d messages were timed on the live connections within %s", h.N(), liveTime)
+			return apply.Measurement{}, fmt.Errorf("no more than %s on the live connections within %s", param.Count(h.N(), "timed message"), liveTime)
 		}
 		select {
 		case <-ctx.Done():

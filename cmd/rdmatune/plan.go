@@ -35,7 +35,7 @@ Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
   rdmatune plan --node sim:dgx examples/allreduce.hcl
   rdmatune plan --json --detailed-exitcode node.hcl
   rdmatune plan --out node.plan node.hcl && rdmatune apply node.plan`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1, ""),
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := drivers.Look(cmd.Context())
@@ -144,7 +144,7 @@ func newValidate(o *options) *cobra.Command {
 		Long: `Check everything about a spec that can be wrong on any node: syntax, names,
 types, units, cycles. The node is not looked at; plan does that.`,
 		Example:           "  rdmatune validate node.hcl",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1, ""),
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sp, diags, err := o.load(args, f, asJSON)

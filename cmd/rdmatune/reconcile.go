@@ -71,7 +71,7 @@ on its socket.`,
   rdmatune reconcile --listen 127.0.0.1:9464 --log-format json /etc/rdmatune
   rdmatune reconcile --node sim:small node.hcl
   curl --unix-socket /run/rdmatune/reconcile.sock http://localhost/metrics`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1, ""),
 		ValidArgsFunction: specFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.reconcile(cmd.Context(), args, f, r)

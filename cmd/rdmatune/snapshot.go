@@ -25,7 +25,7 @@ RDMA devices with the ids of the threads that made them. No process's files are
 among them.`,
 		Example: `  rdmatune snapshot node.tar.gz
   rdmatune plan --node node.tar.gz node.hcl`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1, "one FILE.tar.gz is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.HasSuffix(args[0], ".tar.gz") {
 				return fmt.Errorf("%s: the name must end in .tar.gz", args[0])

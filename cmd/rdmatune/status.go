@@ -32,13 +32,14 @@ func newStatus(o *options) *cobra.Command {
 		Short: "Ask the daemon how the node is",
 		Long: `Ask the daemon that rdmatune reconcile is on this node: whether the node is as its spec
 wants it and what keeps it from that, what was changed by others and by whom, what is
-contested, which guards have no verdict, which events it hears, and what is in force for each workload.
+contested, which guards have no verdict, which events it hears, and what is in force
+for each workload.
 
 Exit codes: 0 healthy; 3 not healthy; 1 no daemon runs, or it could not be asked.`,
 		Example: `  rdmatune status
   rdmatune status --json | jq '.contested'
   rdmatune status --node sim:dgx`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path := socket
 			if path == "" {

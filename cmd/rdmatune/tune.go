@@ -51,7 +51,7 @@ apply then makes it so.`,
 		Example: `  rdmatune tune allreduce --peer 10.9.0.1:7471
   rdmatune tune 'allreduce["0"]' --peer 10.9.0.1:7471 --objective p99@8B --lanes
   rdmatune tune storage node.hcl --peer 10.9.0.1:7471 --mix 4KiB=95,1MiB=5 --bandwidth-min 80Gbit/s --write`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: arguments(1, 2, "one WORKLOAD is"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.tune(cmd, args, f) },
 	}
 	f.specFlags.register(cmd)
@@ -121,7 +121,7 @@ func (o *options) tune(cmd *cobra.Command, args []string, f *tuneFlags) (err err
 	if err != nil {
 		return err
 	}
-	printf(os.Stderr, "Measuring %d candidates on %s against %s, with %s.\n", len(candidates), w.Device, f.peer, source)
+	printf(os.Stderr, "Measuring %s on %s against %s, with %s.\n", param.Count(len(candidates), "candidate"), w.Device, f.peer, source)
 	res, e, err := o.tryCandidates(ctx, s, w, f, mix, candidates, objective, floor)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func tuneMix(ctx context.Context, s *session, workload, flag string) (tune.Mix, 
 	if total == 0 {
 		return tune.Mix{}, "", fmt.Errorf("no live connection of the workload %s has sent a message that tells its sizes; give them with --mix", workload)
 	}
-	return tune.MixOf(bins), fmt.Sprintf("the sizes of %d messages of its live connections", total), nil
+	return tune.MixOf(bins), "the sizes of " + param.Count(total, "message") + " of its live connections", nil
 }
 
 // tuneCandidates are hint 0 and what else is to be tried.
@@ -289,6 +289,9 @@ func (o *options) tryCandidates(ctx context.Context, s *session, w spec.Workload
 	return res, id, err
 }
 
+// tuneNote begins the note by which an experiment of tune is told.
+const tuneNote = "tune: "
+
 // recordTuning writes all tries as one experiment.
 func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, latency bench.Report, bandwidth *bench.Report, began time.Time, before node.Activity, res tune.Result) (string, error) {
 	db, err := experiment.Open(ctx, s.node.StateDir())
@@ -299,7 +302,7 @@ func (s *session) recordTuning(ctx context.Context, m *meter, w spec.Workload, l
 	e := experiment.Experiment{
 		ID: experiment.NewID(began), Time: began.UTC(), Kind: experiment.Bench, Workload: w.Address, Status: experiment.Done,
 		Duration: time.Since(began), Node: s.identity(m.facts, w.Device), Device: w.Device, Simulated: latency.Simulated, Version: spec.Version,
-		Detail: experiment.Detail{Notes: append(latency.Notes(), "tune: "+res.Why)},
+		Detail: experiment.Detail{Notes: append(latency.Notes(), tuneNote+res.Why)},
 	}
 	if res.Interrupted {
 		e.Status = experiment.Interrupted
