@@ -71,7 +71,7 @@ func (c lastGood) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return renameio.WriteFile(filepath.Join(dir, lastGoodName), b, 0o600)
+	return renameio.WriteFile(filepath.Join(dir, lastGoodName), b, 0o600, renameio.WithTempDir(dir))
 }
 
 // heldSpec returns the last good spec of an earlier run, when it is one of the spec that

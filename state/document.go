@@ -261,7 +261,7 @@ func (d *Document) Save(dir string) error {
 	if err := Unreserve(dir); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, documentName), append(b, '\n'), 0o600); err != nil {
+	if err := renameio.WriteFile(filepath.Join(dir, documentName), append(b, '\n'), 0o600, renameio.WithTempDir(dir)); err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
 	return syncDir(dir)
@@ -282,10 +282,22 @@ func (d *Document) Reserve(dir string, more int) error {
 	}
 	const perEntry = 768 // bytes of one entry as it is written, generously
 	b = append(b, make([]byte, more*perEntry+4096)...)
-	if err := renameio.WriteFile(filepath.Join(dir, reserveName), b, 0o600); err != nil {
+	dropTorn(dir)
+	if err := renameio.WriteFile(filepath.Join(dir, reserveName), b, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return fmt.Errorf("reserve space for the state: %w", err)
 	}
 	return nil
+}
+
+// dropTorn removes what writers of the state have left that were killed: a file that was
+// to replace one of the same name. There is no other writer, as the caller has the lock.
+func dropTorn(dir string) {
+	for _, name := range []string{documentName, reserveName} {
+		torn, _ := filepath.Glob(filepath.Join(dir, "."+name+"*")) // the pattern is a good one
+		for _, t := range torn {
+			_ = os.Remove(t) // it takes space, and nothing else
+		}
+	}
 }
 
 // Unreserve gives back what Reserve took.

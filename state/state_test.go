@@ -352,3 +352,35 @@ func TestDaemonLock(t *testing.T) {
 		t.Errorf("a FIFO: %v", err)
 	}
 }
+
+// TestTornFilesGo: what a killed writer left does not stay, and nothing else is removed.
+func TestTornFilesGo(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir()) // on the same file system, and not to be used
+	d := &Document{}
+	if err := d.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".state.json123", ".state.reserve7", ".profile", "state.json.bak"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Reserve(dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range left {
+		names = append(names, e.Name())
+	}
+	if diff := cmp.Diff([]string{".profile", "state.json", "state.json.bak"}, names); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}

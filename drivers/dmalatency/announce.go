@@ -42,7 +42,7 @@ func announce(runDir string, a announcement) error {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(filepath.Join(runDir, fileName), append(b, '\n'), 0o644, renameio.IgnoreUmask())
+	return renameio.WriteFile(filepath.Join(runDir, fileName), append(b, '\n'), 0o644, renameio.IgnoreUmask(), renameio.WithTempDir(runDir))
 }
 
 // withdraw removes the file; one that stays is believed no longer than its process lives.

@@ -193,5 +193,5 @@ func (k *Keeper) remember(c *Client, was, irqs []int) error {
 	if err := os.MkdirAll(filepath.Dir(k.file), 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(k.file, append(b, '\n'), 0o644)
+	return renameio.WriteFile(k.file, append(b, '\n'), 0o644, renameio.WithTempDir(filepath.Dir(k.file)))
 }

@@ -117,7 +117,7 @@ func Publish(runDir, workload string, s Settings) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(hintPath(runDir, workload), append(b, '\n'), 0o644, renameio.IgnoreUmask()); err != nil {
+	if err := renameio.WriteFile(hintPath(runDir, workload), append(b, '\n'), 0o644, renameio.IgnoreUmask(), renameio.WithTempDir(dir)); err != nil {
 		return err
 	}
 	return syncDir(dir)

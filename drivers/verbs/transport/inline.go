@@ -110,7 +110,7 @@ func writeDevice(path string, d deviceFile) error {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return renameio.WriteFile(path, append(b, '\n'), 0o644, renameio.IgnoreUmask())
+	return renameio.WriteFile(path, append(b, '\n'), 0o644, renameio.IgnoreUmask(), renameio.WithTempDir(filepath.Dir(path)))
 }
 
 // cacheDir returns where what is found out about devices is kept: what the options

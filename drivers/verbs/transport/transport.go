@@ -356,7 +356,8 @@ func (c *Conn) Close() error {
 		}
 	}
 	var ce *ConnError
-	if err := c.connError(); errors.As(err, &ce) && ce.NotDelivered+ce.Unknown > 0 {
+	// Those that Send has refused have had their error.
+	if err := c.connError(); errors.As(err, &ce) && ce.NotDelivered-c.refused+ce.Unknown > 0 {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
