@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,19 +57,17 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 	}
 	problems = append(problems, l.tellGuards(res.Guards, res.RolledBack, l.doc.Unmeasured, p.Experiment)...)
 	healed := time.Now()
-	broken := map[string]bool{} // workloads whose guard was breached
-	for _, x := range res.Guards {
-		if x.Verdict == experiment.GuardBreached && slices.Contains(res.RolledBack, x.Workload) {
-			broken[x.Workload] = true
-		}
+	for _, w := range res.RolledBack {
+		l.judge.undone[w] = breaches(res.Guards, w)
 	}
 	outcomes := map[subject]outcome{}
 	for _, c := range todo.Changes {
 		o := outcomeOf(steps[plan.Address(c.Workload, c.Target)], err)
 		switch {
-		case broken[c.Workload]:
+		case !slices.Contains(res.RolledBack, c.Workload):
+		case l.judge.undone[c.Workload] != "":
 			o = breached
-		case o != refused && slices.Contains(res.RolledBack, c.Workload):
+		case o != refused:
 			o = rolledBack
 		}
 		l.judge.note(healed, c, todo, o)
@@ -96,11 +95,12 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 		l.log.Error("not in force", "error", f)
 	}
 	for _, w := range res.RolledBack {
-		l.log.Error("rolled back", "workload", w, "experiment", p.Experiment)
+		l.log.Error("rolled back", "workload", w, "reason", cmp.Or(l.judge.undone[w], "a change failed"), "experiment", p.Experiment)
 	}
 	if p.Changed > 0 {
 		l.log.Info("changed", "settings", p.Changed, "trigger", p.Trigger, "experiment", p.Experiment, "took", time.Since(p.Began).Round(time.Millisecond))
 	}
+	p.RolledBack = res.RolledBack
 	p.Switches = l.switches(ctx, todo)
 	return problems, err
 }

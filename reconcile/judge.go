@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -94,10 +95,13 @@ type judge struct {
 	// bounce says why the change may not take a link down, "" when it may.
 	bounce  func(plan.Change) string
 	records map[subject]*record
+	// undone says by workload which guards its last rollback was about; "" when that is not
+	// known, or it was about none.
+	undone map[string]string
 }
 
 func newJudge(after int, window time.Duration, bounce func(plan.Change) string) *judge {
-	return &judge{after: after, window: window, bounce: bounce, records: map[subject]*record{}}
+	return &judge{after: after, window: window, bounce: bounce, records: map[subject]*record{}, undone: map[string]string{}}
 }
 
 // forget starts anew, such as after a change of the spec. That a rewrite was counted and is
@@ -187,7 +191,7 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 	}
 	switch {
 	case r.breached:
-		out.verdict, out.reason = Rejected, "a guard was breached with it: it is tried again when the spec changes, or by rdmatune apply"
+		out.verdict, out.reason = Rejected, cmp.Or(j.undone[c.Workload], "a guard was breached with it")+"; "+tryAgain
 	case r.contested.IsZero() && (len(r.rewrites) >= j.after || len(r.resets) >= kernelFactor*j.after):
 		r.contested, r.count = now, out.rewrites
 		fallthrough
@@ -217,7 +221,7 @@ func (j *judge) hint(now time.Time, out ruling, r *record, p *plan.Plan, before 
 	switch {
 	case r.breached, c.Action != param.Restore && old.Rejected && old.Follows == next.Follows:
 		out.verdict = Rejected
-		out.reason = fmt.Sprintf("its last generation was rolled back (now %d): it is tried again when the spec changes, or by rdmatune apply", old.Counter)
+		out.reason = cmp.Or(j.undone[c.Workload], fmt.Sprintf("its last generation was rolled back (now %d)", old.Counter)) + "; " + tryAgain
 	case c.Index != "" && r.tried != 0 && r.tried >= p.Orders[c.Target.Key()].Generation:
 		out.verdict = Once
 		out.reason = fmt.Sprintf("its connection was asked to switch in generation %d already", r.tried)

@@ -85,7 +85,7 @@ func New(c Config) *Loop {
 	l.judge = newJudge(l.settings.ContestedAfter, l.settings.Window, l.bounce)
 	l.status = Status{
 		FormatVersion: FormatVersion, Version: c.Version, PID: c.Owner.PID, BootID: c.BootID,
-		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{}, Contested: []Held{}, Waiting: []Held{}, Guards: []Debt{},
+		Started: time.Now().UTC().Truncate(time.Second), DryRun: c.DryRun, Sources: c.Watcher.Statuses(), Workloads: []Workload{}, Contested: []Held{}, Waiting: []Held{}, RolledBack: []Held{}, Left: []Held{}, Guards: []Debt{},
 		Problems: []string{"the first look is under way"},
 	}
 	return l

@@ -200,6 +200,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		again = time.Now().Add(deferredFor)
 	}
 
+	l.recall(ctx, full, g.Doc)
 	rulings := l.judge.rule(p.Began, full, g.Doc, func(c plan.Change) cause {
 		return l.causes.find(p.Began, c, l.files, l.netdevs)
 	})
@@ -207,12 +208,12 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	if whole {
 		l.judge.righted(p.Began, l.there())
 	}
-	contested, waiting := l.tell(rulings, p, whole)
-	for _, h := range contested {
-		problems = append(problems, fmt.Sprintf("%s %s is not healed: %s", h.Address, h.Setting, h.Reason))
+	kept := l.tell(rulings, p, whole)
+	problems = append(problems, kept.problems()...)
+	if whole {
+		kept.forgive(l.judge)
 	}
-	for _, h := range waiting {
-		problems = append(problems, fmt.Sprintf("%s %s is not healed yet: %s", h.Address, h.Setting, h.Reason))
+	for _, h := range kept.waiting {
 		again = earlier(again, h.Until)
 	}
 	chosen, drift, rest := choose(rulings)
@@ -238,7 +239,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	} else if problems, err = l.carryOut(ctx, p, todo, g, rulings, problems); err != nil {
 		return problems, again, err
 	}
-	if p.Changed > 0 {
+	if p.Changed > 0 || len(p.RolledBack) > 0 {
 		again = earlier(again, time.Now().Add(followUp))
 	}
 	again = earlier(again, l.judge.due(time.Now(), todo.Changes)) // what did not work
@@ -247,7 +248,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		problems = append(problems, d.String())
 	}
 	l.watch()
-	l.summarise(contested, waiting, full)
+	l.summarise(kept, full)
 	return problems, again, nil
 }
 

@@ -178,7 +178,7 @@ func (l *Loop) watch() {
 const maxNotes = 50
 
 // summarise puts what is managed into the status.
-func (l *Loop) summarise(contested, waiting []Held, p *plan.Plan) {
+func (l *Loop) summarise(kept *held, p *plan.Plan) {
 	workloads := make([]Workload, 0, len(l.resolved.Workloads))
 	for _, w := range l.resolved.Workloads {
 		x := Workload{Address: w.Address, Generation: l.doc.Generations[w.Address].Counter}
@@ -220,7 +220,8 @@ func (l *Loop) summarise(contested, waiting []Held, p *plan.Plan) {
 	}
 	l.update(func(s *Status) {
 		s.Notes = notes
-		s.Workloads, s.Contested, s.Waiting, s.Guards = workloads, contested, waiting, l.debts.list()
+		s.Workloads, s.Guards = workloads, l.debts.list()
+		s.Contested, s.Waiting, s.RolledBack, s.Left = kept.contested, kept.waiting, kept.rolledBack, kept.left
 		s.Spec.Commit = l.doc.GitCommit
 	})
 }

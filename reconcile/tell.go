@@ -13,21 +13,24 @@ import (
 
 // tell turns rulings into what the status and the log say of them. whole: they are of all
 // that is managed.
-func (l *Loop) tell(rulings []ruling, p *Pass, whole bool) (contested, waiting []Held) {
-	contested, waiting = []Held{}, []Held{}
+func (l *Loop) tell(rulings []ruling, p *Pass, whole bool) *held {
+	out := &held{contested: []Held{}, waiting: []Held{}, rolledBack: []Held{}, left: []Held{}}
+	given, reasons := 0, map[string]bool{}
 	seen := make(map[subject]bool, len(rulings))
 	for _, r := range rulings {
 		seen[subjectOf(r.Change)] = true
 		h := Held{Address: plan.Address(r.Workload, r.Target), Setting: settingName(r.ID, r.Index), Reason: r.reason,
-			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until}
-		switch r.verdict {
-		case Heal:
-		case Wait:
-			waiting = append(waiting, h)
-		default:
-			contested = append(contested, h)
-			if r.news {
-				l.log.Log(context.Background(), told(len(contested), slog.LevelWarn), string(r.verdict), "address", h.Address, "setting", h.Setting, "reason", h.Reason, "writer", h.Writer)
+			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until, workload: r.Workload}
+		if out.add(r.verdict, h) {
+			given++
+			same := r.verdict == Rejected && reasons[h.Reason] // a rollback is told once
+			reasons[h.Reason] = true
+			if r.news && !same {
+				said := []any{"address", h.Address, "setting", h.Setting, "reason", h.Reason}
+				if h.Writer != "" {
+					said = append(said, "writer", h.Writer)
+				}
+				l.log.Log(context.Background(), told(given, slog.LevelWarn), string(r.verdict), said...)
 			}
 		}
 		if !r.fresh {
@@ -51,7 +54,7 @@ func (l *Loop) tell(rulings []ruling, p *Pass, whole bool) (contested, waiting [
 	if n := len(p.Drifts); n > maxTold {
 		l.log.Info("drift", "settings", n, "trigger", p.Trigger)
 	}
-	return contested, waiting
+	return out
 }
 
 // tellHealth logs when the node ceases to be as wanted, and when it is so again.

@@ -57,6 +57,8 @@ type Pass struct {
 	Failures []string      `json:"failures,omitempty"`
 	// Switches are the connections' that the pass ordered.
 	Switches []experiment.Switch `json:"switches,omitempty"`
+	// RolledBack are the workloads that are as they were before the pass.
+	RolledBack []string `json:"rolled_back,omitempty"`
 	// Experiment is the record of what was changed, "" for nothing.
 	Experiment string `json:"experiment,omitempty"`
 	// Err is why the pass as a whole could not be made, "" for none.
@@ -70,7 +72,9 @@ type Held struct {
 	Reason   string    `json:"reason"`
 	Rewrites int       `json:"rewrites"`         // by others within the window
 	Writer   string    `json:"writer,omitempty"` // the last one
-	Until    time.Time `json:"until,omitzero"`   // zero: until the spec changes, a SIGHUP, or a quiet hour
+	Until    time.Time `json:"until,omitzero"`   // zero of a contested one: until the spec changes, a SIGHUP, or a quiet hour
+
+	workload string
 }
 
 // A Workload is what is in force for one.
@@ -111,6 +115,8 @@ type Status struct {
 	Workloads  []Workload     `json:"workloads"`
 	Contested  []Held         `json:"contested"`
 	Waiting    []Held         `json:"waiting"`
+	RolledBack []Held         `json:"rolled_back"`          // settings that are as they were, by a guard or since a write was refused
+	Left       []Held         `json:"left"`                 // settings that must not be made, or were tried once
 	Guards     []Debt         `json:"guards"`               // those without a good verdict
 	Notes      []string       `json:"notes,omitempty"`      // what the plan has to say, such as what the node does not have; at most 50
 	Irqbalance string         `json:"irqbalance,omitempty"` // what was agreed with it, or that there is none

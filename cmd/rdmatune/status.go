@@ -32,8 +32,8 @@ func newStatus(o *options) *cobra.Command {
 		Short: "Ask the daemon how the node is",
 		Long: `Ask the daemon that rdmatune reconcile is on this node: whether the node is as its spec
 wants it and what keeps it from that, what was changed by others and by whom, what is
-contested, which guards have no verdict, which events it hears, and what is in force
-for each workload.
+contested, what a guard has rolled back, which guards have no verdict, which events it
+hears, and what is in force for each workload.
 
 Exit codes: 0 healthy; 3 not healthy; 1 no daemon runs, or it could not be asked.`,
 		Example: `  rdmatune status
@@ -89,6 +89,8 @@ func writeStatus(w io.Writer, s *reconcile.Status, now time.Time) error {
 	p := &statusPage{now: now}
 	p.head(s)
 	p.held("Contested, left to whoever rewrites them", s.Contested)
+	p.held("Rolled back", s.RolledBack)
+	p.held("Left as they are", s.Left)
 	p.held("Waiting", s.Waiting)
 	p.guards(s.Guards)
 	p.notes(s.Notes)
@@ -173,7 +175,17 @@ func (p *statusPage) held(title string, list []reconcile.Held) {
 		return
 	}
 	p.line("\n%s:", title)
-	for _, h := range list {
+	for i := 0; i < len(list); {
+		h := list[i]
+		n := 1
+		for i+n < len(list) && list[i+n].Reason == h.Reason && h.Rewrites+list[i+n].Rewrites == 0 {
+			n++
+		}
+		i += n
+		more := ""
+		if n > 1 {
+			more = fmt.Sprintf(" (and %d more)", n-1)
+		}
 		history := ""
 		if h.Rewrites > 0 && !strings.HasPrefix(h.Reason, "rewritten ") {
 			history = fmt.Sprintf(" (rewritten %d times, last by %s)", h.Rewrites, cmp.Or(h.Writer, "somebody"))
@@ -182,7 +194,7 @@ func (p *statusPage) held(title string, list []reconcile.Held) {
 		if !h.Until.IsZero() {
 			until = ", until " + h.Until.UTC().Format(time.DateTime) + " UTC"
 		}
-		p.line("  %s %s: %s%s%s", h.Address, h.Setting, h.Reason, history, until)
+		p.line("  %s %s%s: %s%s%s", h.Address, h.Setting, more, h.Reason, history, until)
 	}
 }
 

@@ -35,6 +35,10 @@ func TestWriteStatus(t *testing.T) {
 		Failures: []string{"policy0: device or resource busy"}}
 	bad.Contested = []reconcile.Held{{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Setting: "cpus", Reason: "given up", Rewrites: 9, Writer: `pid 99 "evil\x1b[2J"`}}
 	bad.Waiting = []reconcile.Held{{Address: `workload.storage.frequency_lock["policy3"]`, Setting: "max_khz", Reason: "backing off", Rewrites: 2, Until: now.Add(time.Minute)}}
+	for range 3 {
+		bad.RolledBack = append(bad.RolledBack, reconcile.Held{Address: "workload.storage.hint", Setting: "size", Reason: `guard "tail": p99 216µs > 1µs; it is tried again when the spec changes`})
+	}
+	bad.Left = []reconcile.Held{{Address: `workload.storage.coalescing["eth0"]`, Setting: "rx_usecs", Reason: "the default route is through it"}}
 	bad.Guards = []reconcile.Debt{
 		{Guard: `workload.allreduce["0"].guard["bulk"]`, Reason: "nobody answers at 10.0.0.1:7471", Next: now.Add(10 * time.Minute)},
 		{Guard: `workload.storage.guard["tail"]`, Breached: true, Reason: "p99 216µs > 1µs, n 1000"},

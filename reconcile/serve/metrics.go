@@ -164,6 +164,8 @@ var (
 	sweeps        = desc("rdmatune_sweeps_total", "Sweeps over all managed settings.")
 	contested     = desc("rdmatune_contested_settings", "Settings that were given up since others keep rewriting them.", "kind")
 	waiting       = desc("rdmatune_waiting_settings", "Settings that are not healed yet.", "kind")
+	rolledBack    = desc("rdmatune_rolled_back_settings", "Settings that are as they were, since a guard was breached or a write refused, and are not tried again by themselves.", "kind")
+	left          = desc("rdmatune_left_settings", "Settings that are left alone since they may not be made, or were tried once.", "kind")
 	unmeasured    = desc("rdmatune_unmeasured_guards", "Guards of what is in force that have no verdict, or are breached with nothing left to undo.")
 	hintBytes     = desc("rdmatune_workload_hint_bytes", "The hint of a workload that has one.", "workload")
 	generation    = desc("rdmatune_workload_generation", "What the connections of a workload follow.", "workload")
@@ -173,7 +175,7 @@ var (
 	sourceUp      = desc("rdmatune_source_up", "0 when events of a source are not heard and the sweep stands in.", "source")
 	sourceEvents  = desc("rdmatune_source_events_total", "Events of a source.", "source")
 	sourceLosses  = desc("rdmatune_source_losses_total", "How often events of a source were dropped.", "source")
-	allOfAStatus  = []*prometheus.Desc{buildInfo, healthy, dryRun, specInfo, specValid, specLoaded, irqbalance, rivals, sweeps, contested, waiting, unmeasured, hintBytes, generation, managed, processes, connections, sourceUp, sourceEvents, sourceLosses}
+	allOfAStatus  = []*prometheus.Desc{buildInfo, healthy, dryRun, specInfo, specValid, specLoaded, irqbalance, rivals, sweeps, contested, waiting, rolledBack, left, unmeasured, hintBytes, generation, managed, processes, connections, sourceUp, sourceEvents, sourceLosses}
 	maxWorkloads  = 1000 // that are told of; a spec's for_each has no bound of its own
 	maxLabelBytes = 200
 )
@@ -217,6 +219,8 @@ func (c state) Collect(ch chan<- prometheus.Metric) {
 	}
 	byKind(contested, s.Contested)
 	byKind(waiting, s.Waiting)
+	byKind(rolledBack, s.RolledBack)
+	byKind(left, s.Left)
 	gauge(unmeasured, float64(len(s.Guards)))
 	told := map[string]bool{}
 	for _, w := range s.Workloads[:min(len(s.Workloads), maxWorkloads)] {

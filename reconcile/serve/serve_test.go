@@ -45,6 +45,8 @@ func full() reconcile.Status {
 		},
 		Contested:  []reconcile.Held{{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Setting: "cpus", Rewrites: 9}},
 		Waiting:    []reconcile.Held{{Address: `workload.storage.frequency_lock["policy3"]`}, {Address: `workload.storage.sideband["x"]`}},
+		RolledBack: []reconcile.Held{{Address: "workload.storage.hint"}, {Address: `workload.storage.irq_affinity["x"]`}},
+		Left:       []reconcile.Held{{Address: `workload.storage.coalescing["eth0"]`}},
 		Guards:     []reconcile.Debt{{Guard: `workload.storage.guard["tail"]`, Reason: "nobody answers"}},
 		Irqbalance: "irqbalance 1.9.2 (pid 40) leaves 64 of our interrupts alone", IrqbalanceAgreed: true,
 		Others: []string{"tuned (pid 50)"}, Passes: 7, Sweeps: 4, Drifts: 3, Heals: 2,
