@@ -211,7 +211,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	kept := l.tell(rulings, p, whole)
 	problems = append(problems, kept.problems()...)
 	if whole {
-		kept.forgive(l.judge)
+		l.judge.forgive(rulings)
 	}
 	for _, h := range kept.waiting {
 		again = earlier(again, h.Until)

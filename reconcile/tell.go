@@ -20,7 +20,7 @@ func (l *Loop) tell(rulings []ruling, p *Pass, whole bool) *held {
 	for _, r := range rulings {
 		seen[subjectOf(r.Change)] = true
 		h := Held{Address: plan.Address(r.Workload, r.Target), Setting: settingName(r.ID, r.Index), Reason: r.reason,
-			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until, workload: r.Workload}
+			Rewrites: r.rewrites, Writer: r.cause.writer, Until: r.until}
 		if out.add(r.verdict, h) {
 			given++
 			same := r.verdict == Rejected && reasons[h.Reason] // a rollback is told once

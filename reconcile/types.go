@@ -73,8 +73,6 @@ type Held struct {
 	Rewrites int       `json:"rewrites"`         // by others within the window
 	Writer   string    `json:"writer,omitempty"` // the last one
 	Until    time.Time `json:"until,omitzero"`   // zero of a contested one: until the spec changes, a SIGHUP, or a quiet hour
-
-	workload string
 }
 
 // A Workload is what is in force for one.

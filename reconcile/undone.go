@@ -91,11 +91,10 @@ func (h *held) add(v Verdict, x Held) bool {
 	return true
 }
 
-// forgive makes j forget why workloads were rolled back of which nothing is held for that
-// any more.
-func (h *held) forgive(j *judge) {
+// forgive forgets why workloads were rolled back of which nothing is rejected any more.
+func (j *judge) forgive(rulings []ruling) {
 	for w := range j.undone {
-		if !slices.ContainsFunc(h.rolledBack, func(x Held) bool { return x.workload == w }) {
+		if !slices.ContainsFunc(rulings, func(r ruling) bool { return r.Workload == w && r.verdict == Rejected }) {
 			delete(j.undone, w)
 		}
 	}

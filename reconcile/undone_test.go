@@ -97,7 +97,7 @@ func TestRejectedReason(t *testing.T) {
 				l.recall(t.Context(), p, doc)
 				rulings := l.judge.rule(time.Now(), p, doc, func(plan.Change) cause { return cause{} })
 				kept := l.tell(rulings, &Pass{}, true)
-				kept.forgive(l.judge)
+				l.judge.forgive(rulings)
 				if len(kept.rolledBack) != 1 || kept.rolledBack[0].Reason != test.want || len(kept.contested) > 0 {
 					t.Fatalf("%+v, want %q", kept, test.want)
 				}
@@ -105,7 +105,7 @@ func TestRejectedReason(t *testing.T) {
 			if said := h.log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "msg="+string(Rejected)) {
 				t.Errorf("log: %s", said)
 			}
-			l.tell(nil, &Pass{}, true).forgive(l.judge)
+			l.judge.forgive(nil)
 			if len(l.judge.undone) > 0 {
 				t.Error("why it was rolled back is remembered when it is not held any more")
 			}
