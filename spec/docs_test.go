@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,9 +29,9 @@ func TestReference(t *testing.T) {
 		t.Fatalf("%s has no region for blocks", reference)
 	}
 	var b bytes.Buffer
-	describeBlock(t, &b, settingsBlock, "")
-	describeBlock(t, &b, reconcileBlock, "")
-	describeBlock(t, &b, workloadBlock, "")
+	for _, blk := range topLevel {
+		describeBlock(t, &b, blk, "")
+	}
 	if *update {
 		doc = region.ReplaceAll(doc, slices.Concat([]byte("$1"), bytes.ReplaceAll(b.Bytes(), []byte("$"), []byte("$$")), []byte("$3")))
 		if err := os.WriteFile(reference, doc, 0o644); err != nil {
@@ -56,7 +57,18 @@ func describeBlock(t *testing.T, b *bytes.Buffer, blk *block, parent string) {
 	if len(blk.labels) > 0 {
 		label = fmt.Sprintf(" \"%s\"", strings.ToUpper(blk.labels[0]))
 	}
-	fmt.Fprintf(b, "\n### %s%s\n\n%s\n\n| argument | value | default | |\n| --- | --- | --- | --- |\n", name, label, blk.doc)
+	place := ""
+	for _, home := range homes(blk.name) {
+		place = " It goes " + home + "."
+	}
+	if blk.name == localsBlock.name {
+		place = " They go" + strings.TrimPrefix(place, " It goes")
+	}
+	example := ""
+	if blk.example != "" {
+		example = "```hcl\n" + blk.example + "\n```\n\n"
+	}
+	fmt.Fprintf(b, "\n### %s%s\n\n%s%s\n\n%s| argument | value | default | |\n| --- | --- | --- | --- |\n", name, label, blk.doc, place, example)
 	if blk == workloadBlock {
 		b.WriteString("| `for_each` | map, set of strings | | One workload for each element. |\n")
 	}
@@ -80,6 +92,38 @@ func describeBlock(t *testing.T, b *bytes.Buffer, blk *block, parent string) {
 	}
 	for _, sub := range blk.blocks {
 		describeBlock(t, b, sub, prefix)
+	}
+}
+
+// TestReferenceExamples: every example of the reference is a spec that loads.
+func TestReferenceExamples(t *testing.T) {
+	doc, err := os.ReadFile(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all string
+	for i, m := range regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllSubmatch(doc, -1) {
+		name := filepath.Join(t.TempDir(), fmt.Sprintf("example%d.hcl", i))
+		if err := os.WriteFile(name, m[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, diags := Load(name, Options{}); len(diags.Errs()) > 0 {
+			t.Errorf("example %d: %v\n%s", i, diags, m[1])
+		}
+		all += string(m[1])
+	}
+	var blocks func(*block)
+	blocks = func(b *block) {
+		// These say where they belong, and an example shows it.
+		if b.later == "" && b.name != "cpu_dma_latency" && b.name != "coalescing" && b.name != "switch" && !regexp.MustCompile(`(?m)^ *`+b.name+`( "\w+")? \{$`).MatchString(all) {
+			t.Errorf("no example has a block %s", b.name)
+		}
+		for _, sub := range b.blocks {
+			blocks(sub)
+		}
+	}
+	for _, b := range topLevel {
+		blocks(b)
 	}
 }
 

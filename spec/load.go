@@ -156,7 +156,7 @@ func (d *decoder) root(bodies []hcl.Body) {
 	seen := map[string]hcl.Range{}
 	for _, b := range bodies {
 		content, diags := b.Content(schema)
-		d.add(diags...)
+		d.add(d.misplaced(diags)...)
 		for _, blk := range content.Blocks {
 			switch blk.Type {
 			case "rdmatune":
@@ -219,7 +219,7 @@ func duplicate(what, name string, first hcl.Range, at *hcl.Range) *hcl.Diagnosti
 
 func (d *decoder) settings(blk *hcl.Block) {
 	content, diags := blk.Body.Content(settingsBlock.bodySchema())
-	d.add(diags...)
+	d.add(d.misplaced(diags)...)
 	attr, ok := content.Attributes["required_version"]
 	if !ok {
 		return
@@ -259,7 +259,7 @@ func (d *decoder) workload(blk *hcl.Block) {
 // body checks a body against the schema, blocks and all.
 func (d *decoder) body(b *block, hb hcl.Body, rng hcl.Range) *body {
 	content, diags := hb.Content(b.bodySchema())
-	d.add(diags...)
+	d.add(d.misplaced(diags)...)
 	out := &body{block: b, attrs: map[string]*hcl.Attribute{}, blocks: map[string]*body{}, rng: rng}
 	for _, name := range sortedKeys(content.Attributes) {
 		attr := content.Attributes[name]

@@ -31,9 +31,10 @@ type block struct {
 	attrs  []attribute
 	blocks []*block
 	// many allows the block more than once in its parent.
-	many  bool
-	doc   string
-	later string
+	many    bool
+	doc     string
+	example string // for the reference: as it stands in a file
+	later   string
 }
 
 // laterVersion is the detail of a diagnostic for what the language has but this
@@ -47,11 +48,32 @@ var settingsBlock = &block{
 	},
 }
 
+var variableBlock = &block{
+	name: "variable", labels: []string{"name"}, many: true,
+	doc: "A value that is given from outside, as `var.NAME`.",
+	attrs: []attribute{
+		{name: "type", typ: "type", def: "any", doc: "`string`, `number`, `bool`, `list(...)`, `set(...)`, `map(...)`, `object({...})`, `tuple([...])`; not in quotes."},
+		{name: "default", typ: "value of the type", def: "none: a value must be given", doc: "A constant."},
+		{name: "description", typ: "string", doc: "For people."},
+	},
+}
+
+var localsBlock = &block{
+	name: "locals", many: true, doc: "Values with names, each as `local.NAME`. Any number of blocks, each with any number of arguments.",
+	attrs: []attribute{{name: "NAME", typ: "any value", doc: "Any expression: also of variables, other local values and `node`, but not of a workload."}},
+}
+
 var reconcileBlock = &block{
-	name: "reconcile", doc: "How `rdmatune reconcile` keeps the node.",
+	name: "reconcile", doc: "How `rdmatune reconcile` keeps the node. At most one in a spec.",
+	example: `reconcile {
+  sweep            = "30s"
+  contested_after  = 5
+  contested_window = "10m"
+  on_stop          = "restore"
+}`,
 	attrs: []attribute{
 		{name: "sweep", value: durationWithin(time.Second, time.Hour), typ: "duration", def: "`\"30s\"`", doc: "Between two looks at what raises no event, from 1s to 1h."},
-		{name: "contested_after", value: countWithin(1, 1000), typ: "number", def: "5", doc: "How often others may rewrite a setting within `contested_window` before it is reported and left to them; what the kernel itself resets may be healed four times as often."},
+		{name: "contested_after", value: countWithin(1, 1000), typ: "number", def: "5", doc: "Rewrites by others within `contested_window` that make a setting contested: it is reported and left to them, and tried again after an hour. A rewrite is one look that finds another value than the one that rdmatune wrote; however often it was written until it is healed, it counts once. With 5, four are healed and the fifth is not. Resets by the kernel itself are counted apart, and it takes four times as many."},
 		{name: "contested_window", value: durationWithin(time.Second, 24*time.Hour), typ: "duration", def: "`\"10m\"`", doc: "From 1s to 24h."},
 		{name: "on_stop", value: oneOf("leave", "restore"), typ: "`\"leave\"`, `\"restore\"`", def: "`\"leave\"`", doc: "What a clean stop does to the tuning."},
 		{name: "link_bounce", value: oneOf("never", "allow"), typ: "`\"never\"`, `\"allow\"`", def: "`\"never\"`", doc: "Whether a change may take a link down for a moment. The link of the default route, and of whoever is logged in, is never taken down."},
@@ -70,7 +92,7 @@ var workloadBlock = &block{
 	},
 	blocks: []*block{
 		{
-			name: "match", doc: "Which processes: all conditions must hold; texts are globs.",
+			name: "match", doc: "Which processes the workload is about: all conditions must hold; texts are globs.",
 			attrs: []attribute{
 				{name: "comm", value: glob, typ: "glob", doc: "Command name, as in /proc/PID/comm."},
 				{name: "exe", value: glob, typ: "glob", doc: "Path of the executable."},
@@ -105,7 +127,7 @@ var workloadBlock = &block{
 			},
 		},
 		{
-			name: "irq_affinity", doc: "CPUs of the device's interrupts.",
+			name: "irq_affinity", doc: "CPUs of the device's interrupts. They are the NIC's: of several workloads on one device a single one needs the block, and it counts for all (see Sharing a NIC).",
 			attrs: []attribute{
 				{name: "cpus", required: true, value: cpuList, typ: "CPU list", doc: "CPUs that may take the interrupts."},
 				{name: "strategy", value: oneOf("spread", "one_to_one", "single"), typ: "`\"spread\"`, `\"one_to_one\"`, `\"single\"`", def: "`\"spread\"`", doc: "How vectors are laid over the CPUs: one CPU each in turn; one CPU of its own for each; all on the first."},
@@ -145,6 +167,19 @@ var workloadBlock = &block{
 		{
 			name: "guard", labels: []string{"name"}, many: true,
 			doc: "A limit that is measured after every apply that changed something of the workload. What could not be measured never passes.",
+			example: `workload "rpc" {
+  device = "mlx5_0"
+  hint {
+    size = "4KiB"
+  }
+
+  guard "tail" {
+    size      = "8B"
+    p99_max   = "20us"
+    peer      = "10.9.0.1:7471"
+    on_breach = "rollback"
+  }
+}`,
 			attrs: []attribute{
 				{name: "size", required: true, value: messageSize, typ: "size", doc: "Size of the messages that are measured."},
 				{name: "kind", value: oneOf("round_trip", "completion", "stream"), typ: "`\"round_trip\"`, `\"completion\"`, `\"stream\"`", def: "`\"round_trip\"`", doc: "`round_trip` and `stream` (bandwidth) are measured against `peer`; `completion` is the time from a message's post to its completion on the workload's own live connections, of all sizes that go the same way."},

@@ -30,10 +30,8 @@ type variable struct {
 }
 
 func (d *decoder) variable(blk *hcl.Block) {
-	content, diags := blk.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
-		{Name: "type"}, {Name: "default"}, {Name: "description"},
-	}})
-	d.add(diags...)
+	content, diags := blk.Body.Content(variableBlock.bodySchema())
+	d.add(d.misplaced(diags)...)
 	v := &variable{name: blk.Labels[0], typ: cty.DynamicPseudoType, defaultValue: cty.NilVal, rng: blk.DefRange}
 	if attr, ok := content.Attributes["type"]; ok {
 		typ, diags := typeexpr.TypeConstraint(attr.Expr)
