@@ -350,6 +350,10 @@ func (e *evaluator) expr(x hcl.Expression, in *instance) cty.Value {
 		vars["self"] = selfValue(in, selfPaths)
 	}
 	ctx := &hcl.EvalContext{Variables: vars, Functions: e.funcs}
+	if d := tooManyRounds(x, ctx); d != nil {
+		e.add(d)
+		return cty.DynamicVal
+	}
 	v, diags := x.Value(ctx)
 	for _, d := range diags {
 		e.explain(d, x, ctx, in)
