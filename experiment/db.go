@@ -95,11 +95,11 @@ func Open(ctx context.Context, dir string) (*DB, error) {
 // OpenReadOnly opens the database for reading; nil and no error mean that there is
 // none yet. Where nothing can be written beside it, it is read as it is now.
 func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
-	if _, err := os.Stat(filepath.Join(dir, fileName)); errors.Is(err, fs.ErrNotExist) {
+	// The library says only that it cannot open the file, not why.
+	f, err := openFile(filepath.Join(dir, fileName))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	// The library says only that it cannot open the file, not why.
-	f, err := os.Open(filepath.Join(dir, fileName))
 	if err != nil {
 		return nil, fmt.Errorf("experiments: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -123,15 +124,41 @@ func stamps(path string) (out [2]stamp, err error) {
 	return out, nil
 }
 
+// openFile opens a file for reading that is nothing else: no pipe, which would wait for a
+// writer, and no device, which has no end.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	tooLarge := fmt.Errorf("%s: more than %d GiB", path, maxImage>>30)
+	if st.Size() > maxImage {
+		return nil, tooLarge
+	}
 	b, err := io.ReadAll(io.LimitReader(f, maxImage+1))
 	if err == nil && len(b) > maxImage {
-		err = fmt.Errorf("%s: more than %d GiB", path, maxImage>>30)
+		err = tooLarge
 	}
 	return b, err
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,5 +215,30 @@ func TestTornLog(t *testing.T) {
 				t.Errorf("%d experiments", n)
 			}
 		})
+	}
+}
+
+// TestSpecialFiles: what is no file is refused at once.
+func TestSpecialFiles(t *testing.T) {
+	for _, name := range []string{fileName, fileName + "-wal"} {
+		for kind, make := range map[string]func(path string) error{
+			"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+			"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+			"device":    func(path string) error { return os.Symlink("/dev/zero", path) },
+		} {
+			path := filepath.Join(t.TempDir(), name)
+			if err := make(path); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := readBounded(path); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+				t.Errorf("%s as %s: %v", kind, name, err)
+			}
+			if name != fileName {
+				continue
+			}
+			if db, err := OpenReadOnly(t.Context(), filepath.Dir(path)); err == nil {
+				t.Errorf("%s as %s: opened: %v", kind, name, db)
+			}
+		}
 	}
 }
