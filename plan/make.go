@@ -233,8 +233,7 @@ func (m *maker) original(workload string, k state.Key, found param.Value) param.
 			return v
 		}
 	case param.Hint:
-		published := param.Target{Kind: param.Hint, Name: publishedPrefix + workload}
-		if !isPublished(k.Target) && m.in.State.Find(m.in.BootID, state.Key{Target: published, ID: k.ID}) != nil {
+		if !isPublished(k.Target) && m.in.State.Find(m.in.BootID, state.Key{Target: Published(workload), ID: k.ID}) != nil {
 			return param.Absent()
 		}
 	}

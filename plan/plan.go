@@ -203,6 +203,11 @@ func Address(workload string, t param.Target) string {
 // workload will read their hint from.
 const publishedPrefix = "published/"
 
+// Published is the target that future processes of a workload read their hint from.
+func Published(workload string) param.Target {
+	return param.Target{Kind: param.Hint, Name: publishedPrefix + workload}
+}
+
 func isPublished(t param.Target) bool {
 	return len(t.Name) > len(publishedPrefix) && t.Name[:len(publishedPrefix)] == publishedPrefix
 }

@@ -202,8 +202,7 @@ func (m *maker) release(workload string, t param.Target) {
 		m.plan.Generations[workload] = g
 	}
 	o := param.Order{Workload: workload, Generation: g.Counter, Release: true}
-	published := param.Target{Kind: param.Hint, Name: publishedPrefix + workload}
-	if e := m.in.State.Find(m.in.BootID, state.Key{Target: published, ID: param.DrainTimeout}); e != nil {
+	if e := m.in.State.Find(m.in.BootID, state.Key{Target: Published(workload), ID: param.DrainTimeout}); e != nil {
 		if ms, ok := e.Written.AsInt(); ok {
 			o.Drain = time.Duration(ms) * time.Millisecond
 		}

@@ -248,7 +248,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 		problems = append(problems, d.String())
 	}
 	l.watch()
-	l.summarise(kept, full)
+	l.summarise(ctx, kept, full)
 	return problems, again, nil
 }
 

@@ -178,7 +178,7 @@ func (l *Loop) watch() {
 const maxNotes = 50
 
 // summarise puts what is managed into the status.
-func (l *Loop) summarise(kept *held, p *plan.Plan) {
+func (l *Loop) summarise(ctx context.Context, kept *held, p *plan.Plan) {
 	workloads := make([]Workload, 0, len(l.resolved.Workloads))
 	for _, w := range l.resolved.Workloads {
 		x := Workload{Address: w.Address, Generation: l.doc.Generations[w.Address].Counter}
@@ -188,10 +188,11 @@ func (l *Loop) summarise(kept *held, p *plan.Plan) {
 			}
 			for _, s := range want.Targets[0].Settings {
 				if n, ok := s.Value.AsInt(); ok && s.ID == param.HintSize {
-					x.Hint = &n
+					x.Wanted = &n
 				}
 			}
 		}
+		x.Hint = l.published(ctx, w.Address)
 		processes := map[string]bool{}
 		for _, e := range l.doc.Entries {
 			if e.BootID != l.c.BootID || !slices.Contains(e.Workloads, w.Address) {
@@ -224,6 +225,19 @@ func (l *Loop) summarise(kept *held, p *plan.Plan) {
 		s.Contested, s.Waiting, s.RolledBack, s.Left = kept.contested, kept.waiting, kept.rolledBack, kept.left
 		s.Spec.Commit = l.doc.GitCommit
 	})
+}
+
+// published is the hint that a workload's processes find at their start, nil for none.
+func (l *Loop) published(ctx context.Context, workload string) *int64 {
+	o, there, err := l.c.Drivers.Reread(ctx, plan.Published(workload))
+	if err != nil || !there {
+		return nil
+	}
+	s, _ := drivers.Lookup(o.Settings, param.HintSize, "")
+	if n, ok := s.Value.AsInt(); ok {
+		return &n
+	}
+	return nil
 }
 
 // bounce says why a change may not take its link down, "" when it may.

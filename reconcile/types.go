@@ -78,7 +78,8 @@ type Held struct {
 // A Workload is what is in force for one.
 type Workload struct {
 	Address     string `json:"address"`
-	Hint        *int64 `json:"hint"` // bytes; nil: the workload has none
+	Hint        *int64 `json:"hint"`   // bytes, that processes find at their start; nil: none
+	Wanted      *int64 `json:"wanted"` // that the spec wants; nil: it has none
 	Generation  uint64 `json:"generation"`
 	Settings    int    `json:"settings"`    // managed
 	Processes   int    `json:"processes"`   // of the workload's, pinned or on the transport

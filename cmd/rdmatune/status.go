@@ -33,7 +33,8 @@ func newStatus(o *options) *cobra.Command {
 		Long: `Ask the daemon that rdmatune reconcile is on this node: whether the node is as its spec
 wants it and what keeps it from that, what was changed by others and by whom, what is
 contested, what a guard has rolled back, which guards have no verdict, which events it
-hears, and what is in force for each workload.
+hears, and what is in force for each workload: HINT is what its processes find at their
+start, with what the spec wants beside it where that is another.
 
 Exit codes: 0 healthy; 3 not healthy; 1 no daemon runs, or it could not be asked.`,
 		Example: `  rdmatune status
@@ -252,13 +253,25 @@ func (p *statusPage) workloads(list []reconcile.Workload) {
 	w := tabwriter.NewWriter(&p.b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WORKLOAD\tHINT\tGENERATION\tSETTINGS\tPROCESSES\tCONNECTIONS")
 	for _, l := range list {
-		hint := "unmanaged"
-		if l.Hint != nil {
-			hint = param.FormatBytes(*l.Hint)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\n", printable.Clip(l.Address, maxShown), hint, l.Generation, l.Settings, l.Processes, l.Connections)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\n", printable.Clip(l.Address, maxShown), hintInForce(l), l.Generation, l.Settings, l.Processes, l.Connections)
 	}
 	_ = w.Flush() // into memory
+}
+
+// hintInForce is what processes of a workload find, and what they are to find where that is
+// something else.
+func hintInForce(w reconcile.Workload) string {
+	switch {
+	case w.Hint == nil && w.Wanted == nil:
+		return "unmanaged"
+	case w.Hint == nil:
+		return "none (wanted: " + param.FormatBytes(*w.Wanted) + ")"
+	case w.Wanted == nil:
+		return param.FormatBytes(*w.Hint) + " (wanted: none)"
+	case *w.Hint != *w.Wanted:
+		return param.FormatBytes(*w.Hint) + " (wanted: " + param.FormatBytes(*w.Wanted) + ")"
+	}
+	return param.FormatBytes(*w.Hint)
 }
 
 func (p *statusPage) sources(s *reconcile.Status) {

@@ -48,7 +48,7 @@ func TestWriteStatus(t *testing.T) {
 		{Address: `workload.storage.frequency_lock["policy3"]`, Setting: "governor", Wrote: "performance", Found: "powersave", Writer: "driver reload", When: now.Add(-4 * time.Hour), Ruling: "heal", Healed: 41 * time.Millisecond},
 		{Address: `workload.storage.frequency_lock["policy4"]`, Setting: "governor", Wrote: "performance", Found: "powersave", Ruling: "wait"},
 	}
-	bad.Workloads = append([]reconcile.Workload{{Address: `allreduce["0"]`, Hint: &hint, Generation: 3, Settings: 70, Processes: 1, Connections: 7}}, bad.Workloads...)
+	bad.Workloads = append([]reconcile.Workload{{Address: `allreduce["0"]`, Hint: &hint, Wanted: &hint, Generation: 3, Settings: 70, Processes: 1, Connections: 7}}, bad.Workloads...)
 	bad.Sources = append(bad.Sources, watch.Status{Source: watch.Processes, Reason: "no capability; the sweep stands in", Lost: 2})
 
 	for name, s := range map[string]reconcile.Status{"healthy": good, "unhealthy": bad, "empty": {}} {
@@ -68,6 +68,22 @@ func TestWriteStatus(t *testing.T) {
 		}
 		if diff := cmp.Diff(string(want), b.String()); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}
+
+// TestHintInForce: the column shows what is, and what is wanted only where it is not.
+func TestHintInForce(t *testing.T) {
+	four, eight, zero := int64(4096), int64(8192), int64(0)
+	for _, test := range []struct {
+		is, wanted *int64
+		want       string
+	}{
+		{nil, nil, "unmanaged"}, {&four, &four, "4 KiB"}, {&zero, &zero, "0"}, {nil, &four, "none (wanted: 4 KiB)"},
+		{&four, nil, "4 KiB (wanted: none)"}, {&four, &eight, "4 KiB (wanted: 8 KiB)"}, {nil, &zero, "none (wanted: 0)"},
+	} {
+		if got := hintInForce(reconcile.Workload{Hint: test.is, Wanted: test.wanted}); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
 }

@@ -167,7 +167,8 @@ var (
 	rolledBack    = desc("rdmatune_rolled_back_settings", "Settings that are as they were, since a guard was breached or a write refused, and are not tried again by themselves.", "kind")
 	left          = desc("rdmatune_left_settings", "Settings that are left alone since they may not be made, or were tried once.", "kind")
 	unmeasured    = desc("rdmatune_unmeasured_guards", "Guards of what is in force that have no verdict, or are breached with nothing left to undo.")
-	hintBytes     = desc("rdmatune_workload_hint_bytes", "The hint of a workload that has one.", "workload")
+	hintBytes     = desc("rdmatune_workload_hint_bytes", "The hint that processes of a workload find at their start, where there is one.", "workload")
+	wantedBytes   = desc("rdmatune_workload_wanted_hint_bytes", "The hint that the spec wants for a workload, where it does.", "workload")
 	generation    = desc("rdmatune_workload_generation", "What the connections of a workload follow.", "workload")
 	managed       = desc("rdmatune_workload_settings", "Managed settings of a workload.", "workload")
 	processes     = desc("rdmatune_workload_processes", "Processes of a workload.", "workload")
@@ -175,7 +176,7 @@ var (
 	sourceUp      = desc("rdmatune_source_up", "0 when events of a source are not heard and the sweep stands in.", "source")
 	sourceEvents  = desc("rdmatune_source_events_total", "Events of a source.", "source")
 	sourceLosses  = desc("rdmatune_source_losses_total", "How often events of a source were dropped.", "source")
-	allOfAStatus  = []*prometheus.Desc{buildInfo, healthy, dryRun, specInfo, specValid, specLoaded, irqbalance, rivals, sweeps, contested, waiting, rolledBack, left, unmeasured, hintBytes, generation, managed, processes, connections, sourceUp, sourceEvents, sourceLosses}
+	allOfAStatus  = []*prometheus.Desc{buildInfo, healthy, dryRun, specInfo, specValid, specLoaded, irqbalance, rivals, sweeps, contested, waiting, rolledBack, left, unmeasured, hintBytes, wantedBytes, generation, managed, processes, connections, sourceUp, sourceEvents, sourceLosses}
 	maxWorkloads  = 1000 // that are told of; a spec's for_each has no bound of its own
 	maxLabelBytes = 200
 )
@@ -231,6 +232,9 @@ func (c state) Collect(ch chan<- prometheus.Metric) {
 		told[name] = true
 		if w.Hint != nil {
 			gauge(hintBytes, float64(*w.Hint), name)
+		}
+		if w.Wanted != nil {
+			gauge(wantedBytes, float64(*w.Wanted), name)
 		}
 		gauge(generation, float64(w.Generation), name)
 		gauge(managed, float64(w.Settings), name)

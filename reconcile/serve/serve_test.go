@@ -40,7 +40,7 @@ func full() reconcile.Status {
 			{Source: watch.Processes, Reason: "no capability"}, {Source: "sideband", On: true}, {Source: "another", On: true},
 		},
 		Workloads: []reconcile.Workload{
-			{Address: `allreduce["0"]`, Hint: ptr(16384), Generation: 3, Settings: 70, Processes: 1, Connections: 7},
+			{Address: `allreduce["0"]`, Hint: ptr(16384), Wanted: ptr(8192), Generation: 3, Settings: 70, Processes: 1, Connections: 7},
 			{Address: "storage", Generation: 1, Settings: 4, Processes: 2},
 		},
 		Contested:  []reconcile.Held{{Address: `workload.allreduce["0"].irq_affinity["0000:18:00.0/3"]`, Setting: "cpus", Rewrites: 9}},
