@@ -40,6 +40,7 @@ type Loop struct {
 	judge *judge
 
 	spec     *spec.Spec // the last good one
+	loaded   time.Time  // from its files; zero when that is not known
 	copied   string     // digest of the spec in the state directory
 	uncopied string     // and of the last one that could not be written there
 	settings spec.Reconcile
@@ -100,7 +101,8 @@ var ErrNotBegun = errors.New("nothing was begun")
 // ErrNotBegun for a spec that is invalid when nothing is managed yet, another spec that
 // tunes the node, and a state that cannot be read; else it is about restoring.
 func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromSpec bool) bool, ready func()) error {
-	ctx, cancel := context.WithCancel(ctx)
+	given := ctx
+	ctx, cancel := context.WithCancel(given)
 	defer func() {
 		cancel()
 		<-l.archive.left
@@ -136,10 +138,13 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 		case <-ctx.Done():
 			return l.stop(restore(l.restoresOnStop()))
 		case e, ok := <-l.c.Watcher.Events():
-			if ok {
+			switch {
+			case ok:
 				l.hear(e)
-			} else if ctx.Err() == nil {
+			case given.Err() == nil:
 				return errors.New("the watcher was closed")
+			default: // with given, of which ctx may not have heard yet
+				return l.stop(restore(l.restoresOnStop()))
 			}
 		case <-hup:
 			l.signalled()

@@ -1,14 +1,17 @@
 package reconcile
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
@@ -197,5 +200,43 @@ func TestStopFollowsTheNewSpec(t *testing.T) {
 	}
 	if err := n.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// lateContext is over before those made from it hear of it.
+type lateContext struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (*lateContext) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (c *lateContext) Err() error {
+	if c.over.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestStopByTheWatcher: a watcher that is closed since everything is to end ends the loop as
+// the end itself does, with what is to be restored; one that breaks is an error.
+func TestStopByTheWatcher(t *testing.T) {
+	for name, over := range map[string]bool{"the end": true, "broken": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHeldTest(t)
+			l := h.loop()
+			l.c.Describe = func(experiment.Kind, *spec.Spec, *state.Document, *node.Facts) experiment.Experiment {
+				return experiment.Experiment{}
+			}
+			ctx := &lateContext{Context: t.Context()}
+			asked := false
+			err := l.Run(ctx, nil, func(bool) bool { asked = true; return false }, func() {
+				ctx.over.Store(over)
+				h.must(l.c.Watcher.Close())
+			})
+			if (err == nil) != over || asked != over {
+				t.Errorf("%v, asked whether to restore: %v", err, asked)
+			}
+		})
 	}
 }
