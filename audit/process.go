@@ -58,7 +58,7 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 	cmdline, _ := table.Cmdline(pid)
 	p.Comm, p.Cmdline = printable.Line(p.Comm), printable.Line(cmdline)
 	env, err := table.Environ(pid)
-	if err != nil {
+	if err = notHeld(n, err); err != nil {
 		return p, fmt.Errorf("environment: %w", err)
 	}
 	if p.Workload = o.Workload; p.Workload == "" {
@@ -85,7 +85,7 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 		}
 	} else {
 		why := "it shows none"
-		if err != nil {
+		if err = notHeld(n, err); err != nil {
 			why = err.Error()
 		}
 		r.Notes = append(r.Notes, fmt.Sprintf("process %d: which libraries it has mapped is not observable (%s)", pid, why))
@@ -93,6 +93,15 @@ func process(n *node.Node, r *Report, pid int, o Options) (Process, error) {
 	r.Modules = append(r.Modules, s.modules...)
 	s.audit()
 	return p, nil
+}
+
+// notHeld makes an error of a file that a process has not what it means on another node
+// than this machine: nothing ends there, but not every file of it is kept.
+func notHeld(n *node.Node, err error) error {
+	if n.Kind() != node.Local && errors.Is(err, procs.ErrGone) {
+		return fmt.Errorf("the %s node does not hold it", n.Kind())
+	}
+	return err
 }
 
 // home returns the home directory that the password file names for the user of a

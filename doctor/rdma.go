@@ -211,7 +211,7 @@ func (e *examiner) library() {
 	}
 	switch {
 	case len(found) == 0 && e.Node.Kind() != node.Local:
-		f.Level, f.Message = Unknown, "a captured node does not hold its libraries"
+		f.Level, f.Message = Unknown, fmt.Sprintf("a %s node does not hold its libraries", e.Node.Kind())
 	case len(found) == 0:
 		f.Level, f.Message = Problem, "libibverbs is not installed"
 		f.Why, f.Do = "no program can use an RDMA device without it", "install libibverbs1 and ibverbs-providers (rdma-core)"
