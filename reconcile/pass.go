@@ -145,6 +145,9 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 			return nil, again, err
 		}
 	}
+	if err := l.rescue(); err != nil {
+		return nil, again, err
+	}
 	l.fresh = l.facts == nil
 	src := gather.Source{Node: l.c.Node, Drivers: l.c.Drivers, BootID: l.c.BootID, Known: l.facts, Partial: true}
 	g, err := src.Gather(ctx, l.spec, false)
