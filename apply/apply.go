@@ -162,6 +162,9 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 	a := &run{Runner: r, plan: p, doc: p.Base.Clone(), journal: state.OpenJournal(r.StateDir), failed: map[string]bool{}, began: time.Now()}
 	a.before = [3]string{a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit}
 	a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit = r.Experiment.SpecRoot, r.Experiment.SpecDigest, r.Experiment.GitCommit
+	if p.Destroy {
+		a.doc.Destroyed++
+	}
 	a.collect()
 	for _, n := range p.Unreadable {
 		a.result.Failures = append(a.result.Failures, fmt.Errorf("%s: %s", n.Address, n.Reason))

@@ -668,3 +668,21 @@ func TestHiddenLimit(t *testing.T) {
 	}
 	b.wantEmptyState("in the end")
 }
+
+// TestDestroyed: each destroy is counted, also one that finds nothing to restore, and no
+// apply takes the count back.
+func TestDestroyed(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	for i, r := range []struct {
+		text string
+		want uint64
+	}{{tuned, 0}, {"", 1}, {"", 2}, {tuned, 2}, {tuned, 2}, {"", 3}} {
+		if res, err := b.apply(t.Context(), r.text, nil); err != nil || res.ExitCode() != ExitDone {
+			t.Fatalf("run %d: %+v, %v", i, res, err)
+		}
+		doc, err := state.Load(b.node.StateDir())
+		if err != nil || doc.Destroyed != r.want {
+			t.Errorf("run %d: destroyed %d times, want %d; %v", i, doc.Destroyed, r.want, err)
+		}
+	}
+}

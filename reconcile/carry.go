@@ -147,6 +147,7 @@ func (l *Loop) restore(ctx context.Context) (err error) {
 		return err
 	}
 	p := plan.Make(g.Input)
+	p.Destroy = false // the next start is to tune the node again
 	step, finish := l.busy()
 	defer finish()
 	r := &apply.Runner{Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
@@ -30,8 +31,12 @@ type lastGood struct {
 	Digest string `json:"digest"` // of the spec
 	// Before is the digest of the spec that was in force when this one was loaded. A state
 	// of a third spec tells that another program has applied it since: this one is old.
-	Before string      `json:"before,omitempty"`
-	Source spec.Source `json:"source"`
+	Before string `json:"before,omitempty"`
+	// Destroyed is the state's when this spec was loaded: with a higher one, the originals were
+	// restored for good since.
+	Destroyed uint64      `json:"destroyed,omitempty"`
+	Loaded    time.Time   `json:"loaded,omitzero"` // from its files
+	Source    spec.Source `json:"source"`
 }
 
 // errNoLastGood: no spec was kept yet.
@@ -43,7 +48,10 @@ func (l *Loop) keepLastGood() {
 	if l.c.DryRun || l.spec == nil || l.copied == l.spec.Digest {
 		return
 	}
-	c := lastGood{Format: lastGoodFormat, Digest: l.spec.Digest, Source: l.spec.Source()}
+	c := lastGood{Format: lastGoodFormat, Digest: l.spec.Digest, Source: l.spec.Source(), Loaded: l.loaded}
+	if l.doc != nil {
+		c.Destroyed = l.doc.Destroyed
+	}
 	if l.doc != nil && l.doc.SpecDigest != c.Digest {
 		c.Before = l.doc.SpecDigest
 	}
@@ -75,34 +83,38 @@ func (c lastGood) write(dir string) error {
 }
 
 // heldSpec returns the last good spec of an earlier run, when it is one of the spec that
-// was asked for by path, and no other was applied since.
-func (l *Loop) heldSpec(path string) (*spec.Spec, error) {
+// was asked for by path, and neither was another applied nor all restored since. It says when
+// that spec was loaded from its files, zero for a copy that does not.
+func (l *Loop) heldSpec(path string) (_ *spec.Spec, loaded time.Time, err error) {
 	name := filepath.Join(l.c.Node.StateDir(), lastGoodName)
 	c, err := readLastGood(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errNoLastGood
+		return nil, loaded, errNoLastGood
 	case err != nil:
-		return nil, err
+		return nil, loaded, err
 	case c.Source.Path != path:
-		return nil, fmt.Errorf("%s: it is of another spec, %q", name, c.Source.Path)
+		return nil, loaded, fmt.Errorf("%s: it is of another spec, %q", name, c.Source.Path)
 	}
 	if now := l.doc.SpecDigest; now != "" && now != c.Digest && now != c.Before {
-		return nil, fmt.Errorf("%s: another version of the spec was applied since", name)
+		return nil, loaded, fmt.Errorf("%s: another version of the spec was applied since", name)
+	}
+	if l.doc.Destroyed > c.Destroyed {
+		return nil, loaded, fmt.Errorf("%s: rdmatune destroy has restored the originals since", name)
 	}
 	sp, diags := c.Source.Load()
 	switch {
 	case diags.HasErrors():
-		return nil, fmt.Errorf("%s: %s", name, firstError(diags))
+		return nil, loaded, fmt.Errorf("%s: %s", name, firstError(diags))
 	case sp.Digest != c.Digest:
-		return nil, fmt.Errorf("%s: damaged: its spec is not the one that was kept", name)
+		return nil, loaded, fmt.Errorf("%s: damaged: its spec is not the one that was kept", name)
 	case sp.Empty():
-		return nil, fmt.Errorf("%s: its spec has no workload", name)
+		return nil, loaded, fmt.Errorf("%s: its spec has no workload", name)
 	}
 	if err := apply.CheckRoot(l.doc, sp.Root, l.c.Replace); err != nil {
-		return nil, err
+		return nil, loaded, err
 	}
-	return sp, nil
+	return sp, c.Loaded, nil
 }
 
 // readLastGood reads a copy that is a file of this user alone.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"golang.org/x/sys/unix"
@@ -46,7 +47,7 @@ func newHeldTest(t *testing.T) *heldTest {
 	if h.good, diags = l.load(); diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	l.adopt(h.good)
+	l.keep(h.good, time.Now().Add(-90*time.Minute), false)
 	l.keepLastGood()
 	return h
 }
@@ -97,6 +98,7 @@ func TestLastGood(t *testing.T) {
 		"the files are gone":      {func(h *heldTest) { h.must(os.Remove(h.file)) }, ""},
 		"none":                    {func(h *heldTest) { h.must(os.Remove(h.copy)) }, errNoLastGood.Error()},
 		"another was applied":     {func(h *heldTest) { h.doc.SpecDigest = "d" }, "another version of the spec was applied since"},
+		"destroyed since":         {func(h *heldTest) { h.doc.Destroyed++ }, "rdmatune destroy has restored the originals since"},
 		"another root":            {func(h *heldTest) { h.doc.SpecRoot = "/other"; manage(h) }, "this node is tuned by the spec /other"},
 		"another path":            {func(h *heldTest) { h.replace(`"path":"`, `"path":"/x`) }, "it is of another spec"},
 		"another format":          {func(h *heldTest) { h.replace(`"format":1`, `"format":2`) }, "it has format 2"},
@@ -130,6 +132,9 @@ func TestLastGood(t *testing.T) {
 					t.Fatal(err)
 				}
 				s := l.Status()
+				if age := time.Since(s.Spec.Loaded); !s.Spec.Copy || age < time.Hour || age > 2*time.Hour {
+					t.Errorf("copy %v, loaded %v ago; want the age of the files' spec", s.Spec.Copy, age)
+				}
 				if s.Spec.Digest != h.good.Digest || s.Healthy || s.Spec.Invalid == "" || !strings.Contains(s.Problems[0], "the last good one is kept: ") {
 					t.Errorf("%+v, problems %q", s.Spec, s.Problems)
 				}
@@ -181,10 +186,44 @@ func TestLastGoodBefore(t *testing.T) {
 	next := l.spec.Digest
 	for digest, want := range map[string]bool{h.good.Digest: true, next: true, "": true, "third": false} {
 		h.doc.SpecDigest = digest
-		sp, err := h.loop().heldSpec(h.file)
+		sp, _, err := h.loop().heldSpec(h.file)
 		if (err == nil) != want || want && sp.Digest != next {
 			t.Errorf("state of %q: %v", digest, err)
 		}
+	}
+}
+
+// TestLastGoodAfterDestroy: a copy that was made since the last destroy is as good as any,
+// and one without an age is used without one.
+func TestLastGoodAfterDestroy(t *testing.T) {
+	h := newHeldTest(t)
+	h.doc.Destroyed = 3
+	l := h.loop()
+	l.keep(h.good, time.Time{}, false)
+	l.keepLastGood()
+	for destroyed, want := range map[uint64]bool{0: true, 3: true, 4: false} {
+		h.doc.Destroyed = destroyed
+		if _, loaded, err := h.loop().heldSpec(h.file); (err == nil) != want || !loaded.IsZero() {
+			t.Errorf("destroyed %d times: %v, loaded %v", destroyed, err, loaded)
+		}
+	}
+}
+
+// TestCopyIsLoadedAgain: when the files have again what the copy has, it is the files' age.
+func TestCopyIsLoadedAgain(t *testing.T) {
+	h := newHeldTest(t)
+	good, err := os.ReadFile(h.file)
+	h.must(err)
+	h.write(h.file, "workload {")
+	l := h.loop()
+	sp, diags := l.load()
+	h.must(l.beginInvalid(sp, diags))
+	h.write(h.file, string(good))
+	if !l.reload() {
+		t.Fatal("not reloaded")
+	}
+	if s := l.Status().Spec; s.Copy || s.Invalid != "" || time.Since(s.Loaded) > time.Minute || s.Digest != h.good.Digest {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -220,7 +259,7 @@ func TestLastGoodUnwritable(t *testing.T) {
 		t.Error("a dry run has written a copy")
 	}
 	l.keepLastGood()
-	if _, err := h.loop().heldSpec(h.file); err != nil {
+	if _, _, err := h.loop().heldSpec(h.file); err != nil {
 		t.Error(err)
 	}
 }

@@ -15,13 +15,16 @@ import (
 // unapplied keeps a status from being healthy by the look at another spec's wants.
 const unapplied = "the spec was loaded, and the first look with it is under way"
 
-// adopt makes sp the spec that is kept.
-func (l *Loop) adopt(sp *spec.Spec) {
-	l.spec = sp
+// adopt makes sp, which was loaded from its files just now, the spec that is kept.
+func (l *Loop) adopt(sp *spec.Spec) { l.keep(sp, time.Now().UTC().Truncate(time.Second), false) }
+
+// keep makes sp the spec that is kept. loaded is when it was loaded from its files; copied
+// tells that this one comes from the copy in the state directory.
+func (l *Loop) keep(sp *spec.Spec, loaded time.Time, copied bool) {
+	l.spec, l.loaded = sp, loaded
 	l.resolved = nil
-	now := time.Now().UTC().Truncate(time.Second)
 	l.update(func(s *Status) {
-		s.Spec = SpecStatus{Root: sp.Root, Digest: sp.Digest, Loaded: now}
+		s.Spec = SpecStatus{Root: sp.Root, Digest: sp.Digest, Loaded: loaded, Copy: copied}
 		s.Problems = []string{unapplied}
 	})
 }
@@ -56,10 +59,15 @@ func (l *Loop) begin(ctx context.Context) error {
 // beginInvalid begins with the last good spec of an earlier run, as that run would have gone
 // on; without one with none, when there is something to leave as it is.
 func (l *Loop) beginInvalid(sp *spec.Spec, diags hcl.Diagnostics) error {
-	held, err := l.heldSpec(sp.Path)
+	held, loaded, err := l.heldSpec(sp.Path)
 	if err == nil {
 		l.copied = held.Digest
-		l.adopt(held)
+		l.keep(held, loaded, true)
+		said := []any{"spec", held.Root, "digest", held.Digest}
+		if !loaded.IsZero() {
+			said = append(said, "loaded", loaded)
+		}
+		l.log.Info("the last good spec is taken from its copy", said...)
 		l.invalid(diags)
 		return nil
 	}
@@ -127,6 +135,12 @@ func (l *Loop) reload() bool {
 	l.update(func(s *Status) { was, s.Spec.Invalid = s.Spec.Invalid, "" })
 	if was != "" {
 		l.log.Info("spec valid again", "spec", sp.Root)
+		now := time.Now().UTC().Truncate(time.Second)
+		l.update(func(s *Status) {
+			if s.Spec.Copy { // the files have it, too
+				l.loaded, s.Spec.Loaded, s.Spec.Copy = now, now, false
+			}
+		})
 	}
 	if l.spec != nil && sp.Digest == l.spec.Digest && sp.Root == l.spec.Root {
 		return was != ""

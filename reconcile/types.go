@@ -91,7 +91,8 @@ type SpecStatus struct {
 	Root   string    `json:"root"`
 	Digest string    `json:"digest"`
 	Commit string    `json:"commit,omitempty"`
-	Loaded time.Time `json:"loaded"`
+	Loaded time.Time `json:"loaded,omitzero"` // from its files; zero: not known
+	Copy   bool      `json:"copy,omitempty"`  // the files were invalid at the start, and it comes from the copy in the state directory
 	// Invalid is what is wrong with the files as they are now, "" for nothing: the last
 	// good spec is kept meanwhile.
 	Invalid string `json:"invalid,omitempty"`

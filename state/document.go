@@ -39,6 +39,10 @@ type Document struct {
 	SpecDigest string `json:"spec_digest,omitempty"`
 	GitCommit  string `json:"git_commit,omitempty"`
 
+	// Destroyed counts how often all originals were restored for good: what a daemon remembers
+	// from before the last time is of no use any more. It is never lowered.
+	Destroyed uint64 `json:"destroyed,omitempty"`
+
 	// Generations holds a counter for each workload address that ever had a hint. A
 	// counter is never lowered nor dropped: a connection switches only to a higher one.
 	Generations map[string]Generation `json:"generations,omitempty"`

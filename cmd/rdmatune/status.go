@@ -155,7 +155,14 @@ func (p *statusPage) spec(s reconcile.SpecStatus) {
 	if s.Commit != "" {
 		commit = ", commit " + s.Commit
 	}
-	p.line("spec        %s, digest %s%s, loaded %s ago", s.Root, s.Digest[:min(len(s.Digest), 12)], commit, p.ago(s.Loaded))
+	loaded := "loaded " + p.ago(s.Loaded) + " ago"
+	switch {
+	case s.Copy && s.Loaded.IsZero():
+		loaded = "a copy of unknown age"
+	case s.Copy:
+		loaded = "a copy of what was loaded " + p.ago(s.Loaded) + " ago"
+	}
+	p.line("spec        %s, digest %s%s, %s", s.Root, s.Digest[:min(len(s.Digest), 12)], commit, loaded)
 	if s.Invalid != "" {
 		p.line("            the files are invalid now, and this is the last good spec")
 	}
