@@ -74,9 +74,9 @@ func (r Report) label() string {
 	var parts []string
 	switch r.Mode {
 	case Streams:
-		parts = append(parts, fmt.Sprintf("stream, %d messages in flight", r.InFlight))
+		parts = append(parts, "stream, "+param.Count(r.InFlight, "message")+" in flight")
 	case BothWays:
-		parts = append(parts, fmt.Sprintf("stream in both directions, %d messages in flight in each", r.InFlight))
+		parts = append(parts, "stream in both directions, "+param.Count(r.InFlight, "message")+" in flight in each")
 	case Mixed:
 		parts = append(parts, "round trip of mixed sizes, microseconds")
 	default:
@@ -97,7 +97,7 @@ func (r Report) label() string {
 	if r.Warmup == 0 {
 		return strings.Join(parts, ", ") + "; cold: no warm-up"
 	}
-	return strings.Join(parts, ", ") + fmt.Sprintf("; %d warm-up messages per change of size not timed", r.Warmup)
+	return strings.Join(parts, ", ") + "; " + param.Count(r.Warmup, "warm-up message") + " per change of size not timed"
 }
 
 func (r Report) writeLatency(p *printer) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // deviceFeatures opens each device and tries what a low-latency path needs of it.
@@ -34,7 +35,7 @@ func (e *examiner) deviceFeatures() {
 			{"inline, by trying", strconv.Itoa(inline) + " B"}, {"max_qp_wr", strconv.Itoa(a.MaxQPWR)},
 			{"completion vectors", strconv.Itoa(a.CompVectors)}, {"completion queue moderation", map[bool]string{true: "yes", false: "no"}[a.Moderation]},
 		}
-		f.Message = fmt.Sprintf("inline up to %d B, queues up to %d, %d completion vectors", inline, a.MaxQPWR, a.CompVectors)
+		f.Message = fmt.Sprintf("inline up to %d B, queues up to %d, %s", inline, a.MaxQPWR, param.Count(a.CompVectors, "completion vector"))
 		switch {
 		case err != nil:
 			f.Level, f.Message = Unknown, "the inline size could not be found out"

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 const rdmaDir = "/sys/class/infiniband"
@@ -118,7 +119,7 @@ func (e *examiner) gids(d node.RDMA, subject, dir string) {
 			v2 = append(v2, strconv.Itoa(i))
 		}
 	}
-	f.Evidence = []Evidence{{dir + "/gid_attrs/types", fmt.Sprintf("%d entries in use, RoCE v2 at %s", used, orNone(strings.Join(v2[:min(len(v2), 8)], ", ")))}}
+	f.Evidence = []Evidence{{dir + "/gid_attrs/types", fmt.Sprintf("%s in use, RoCE v2 at %s", param.Count(used, "entry"), orNone(strings.Join(v2[:min(len(v2), 8)], ", ")))}}
 	switch {
 	case used == 0:
 		f.Message, f.Why, f.Do = "the GID table is empty", "the port has no address", "give the network device an address and bring it up"

@@ -1,13 +1,13 @@
 package live
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // chain checks how the threads of p lie to the interrupts of a device that it uses.
@@ -56,7 +56,7 @@ func (l *looker) chain(p *Process, u *Use) *Chain {
 	case len(dev.IRQs) == 0:
 		c.Verdict = near + "; the device has no interrupts of its own"
 	case unknown > 0:
-		c.Verdict = fmt.Sprintf("%s; the affinity of %d interrupts is not readable", near, unknown)
+		c.Verdict = near + "; not readable: the affinity of " + param.Count(unknown, "interrupt")
 	case shared.IsEmpty():
 		c.Verdict = near + "; no CPU both runs a thread and takes an interrupt"
 	default:

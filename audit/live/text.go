@@ -100,8 +100,8 @@ func (p *Process) write(b *strings.Builder) {
 	}
 	for i := range p.Transports {
 		for _, c := range p.Transports[i].Conns {
-			fmt.Fprintf(b, "  connection %d to %s: sent %d messages (inline %d, eager %d, rendezvous %d), received %d\n",
-				c.ID, c.Peer, c.Sent.Messages, c.Sent.Inline, c.Sent.Eager, c.Sent.Rendezvous, c.Received.Messages)
+			fmt.Fprintf(b, "  connection %d to %s: sent %s (inline %d, eager %d, rendezvous %d), received %d\n",
+				c.ID, c.Peer, param.Count(c.Sent.Messages, "message"), c.Sent.Inline, c.Sent.Eager, c.Sent.Rendezvous, c.Received.Messages)
 			if len(c.Sent.Sizes) > 0 {
 				fmt.Fprintf(b, "    sizes sent: %s\n", histogram(c.Sent.Sizes))
 			}
@@ -232,8 +232,8 @@ func (u *Use) write(b *strings.Builder) {
 		if len(c.Vectors) > 0 {
 			vectors = cpulist.Format(cpulist.New(c.Vectors...))
 		}
-		fmt.Fprintf(b, "    threads on CPU %s -> completion queues %s -> vectors %s -> %d interrupts on CPU %s: %s\n",
-			cmp.Or(c.ThreadCPUs, "(unknown)"), number(c.Queues), vectors, c.Interrupts, cmp.Or(c.InterruptCPUs, "(none)"), c.Verdict)
+		fmt.Fprintf(b, "    threads on CPU %s -> completion queues %s -> vectors %s -> %s on CPU %s: %s\n",
+			cmp.Or(c.ThreadCPUs, "(unknown)"), number(c.Queues), vectors, param.Count(c.Interrupts, "interrupt"), cmp.Or(c.InterruptCPUs, "(none)"), c.Verdict)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/audit"
 	"github.com/rdmatune/rdmatune/node"
+	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/spec"
 )
 
@@ -155,7 +156,7 @@ func (s *session) auditable(ctx context.Context, w *spec.Workload, own map[int]*
 		}
 	}
 	if denied > 0 {
-		hidden = fmt.Sprintf("what %d other processes have mapped may not be looked at by this user", denied)
+		hidden = "what may not be looked at by this user: the mapped files of " + param.Count(denied, "other process")
 	}
 	slices.Sort(pids)
 	return pids, hidden, nil
