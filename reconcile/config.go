@@ -58,6 +58,9 @@ type Config struct {
 	// Sound says why the daemon must not go on, such as a lock that it has lost; nil is never.
 	// It is asked with every sweep.
 	Sound func() error
+	// OnBegin is called when it is decided which spec is kept, before the first look; nil is
+	// not called.
+	OnBegin func()
 	// OnPass hears of every pass, OnAlive many times a minute while the loop is sound, from
 	// several goroutines.
 	OnPass  func(Pass)

@@ -51,6 +51,9 @@ func (l *Loop) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	if l.c.OnBegin != nil {
+		l.c.OnBegin()
+	}
 	l.why, l.must = AtStart, true
 	l.pass(ctx)
 	return nil

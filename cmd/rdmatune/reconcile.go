@@ -56,8 +56,12 @@ func newReconcile(o *options) *cobra.Command {
 to a managed interrupt affinity, cpufreq or PM QoS file, on what the kernel changes by
 itself (driver reload, link up, CPU online), on every new process of a workload, and by
 a slow sweep. Without an argument the directory's *.hcl files are the spec; the files are
-read again when they change, and the last good spec is kept while they are invalid, also
-by the next start.
+read again when they change, and the last good spec is kept while they are invalid.
+
+With an invalid spec it starts as well, unless standard error is a terminal, where somebody
+can mend it: with the last good spec of an earlier run where that is known; else, when an
+earlier run has set something, it leaves everything as it is until the spec is valid; else
+it ends with 1.
 
 What another program rewrites again and again is left to it, and reported (contested).
 A connection is asked to switch once in a generation. Whether originals are restored on
@@ -65,7 +69,11 @@ a clean stop, and how patient it is, says the spec's reconcile block.
 
 Signals: SIGHUP reads the spec again and retries what was given up, SIGTERM and SIGINT
 stop. rdmatune status asks it how things are; /metrics, /healthz and /status are served
-on its socket.`,
+on its socket.
+
+Exit codes: 0 stopped by a signal, with the tuning left or the originals restored; 1 it
+could not start (an invalid spec, another daemon, another spec that tunes the node), could
+not go on (its lock is lost), or could not restore.`,
 		Example: `  rdmatune reconcile /etc/rdmatune
   rdmatune reconcile --dry-run node.hcl
   rdmatune reconcile --listen 127.0.0.1:9464 --log-format json /etc/rdmatune
@@ -188,13 +196,16 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 		notify(log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
 		return func() { notify(log, daemon.SdNotifyReady) }
 	}
-	loop := reconcile.New(c)
-	server = serve.New(loop.Status)
-	defer func() { err = errors.Join(err, server.Shutdown(context.Background())) }()
 	socket := r.socket
 	if socket == "" {
 		socket = filepath.Join(runDir, socketName)
 	}
+	c.OnBegin = func() {
+		log.Info("started", "spec", owner.Spec, "node", s.node.Ref(), "socket", socket, "dry_run", r.dryRun, "version", spec.Version)
+	}
+	loop := reconcile.New(c)
+	server = serve.New(loop.Status)
+	defer func() { err = errors.Join(err, server.Shutdown(context.Background())) }()
 	if err := server.Listen(socket); err != nil {
 		return err
 	}
@@ -208,7 +219,6 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 	hups := make(chan os.Signal, 1)
 	signal.Notify(hups, syscall.SIGHUP)
 	defer signal.Stop(hups)
-	log.Info("started", "spec", owner.Spec, "node", s.node.Ref(), "socket", socket, "dry_run", r.dryRun, "version", spec.Version)
 	err = loop.Run(ctx, hups, func(fromSpec bool) bool {
 		notify(log, daemon.SdNotifyStopping)
 		return r.onStop == "restore" || r.onStop == "" && fromSpec
