@@ -113,3 +113,39 @@ func (l *lockedLog) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+// TestDamagedExperiments: a database that is none does not keep the node from being kept.
+func TestDamagedExperiments(t *testing.T) {
+	h := newHeldTest(t)
+	l := h.loop()
+	file := filepath.Join(h.node.StateDir(), "experiments.db")
+	h.write(file, strings.Repeat("no database", 1000))
+	db, err := l.experiments(t.Context())
+	h.must(err)
+	h.must(db.Close())
+	aside, err := filepath.Glob(file + ".damaged-*")
+	if err != nil || len(aside) != 1 {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	if log := h.log.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "set aside") {
+		t.Errorf("log: %s", log)
+	}
+	db, err = l.experiments(t.Context())
+	h.must(err)
+	h.must(db.Close())
+	if log := h.log.String(); strings.Count(log, "level=ERROR") != 1 {
+		t.Errorf("log of a good one: %s", log)
+	}
+}
+
+// TestNotInForceIsToldOnce: until all is well.
+func TestNotInForceIsToldOnce(t *testing.T) {
+	h := newHeldTest(t)
+	l := h.loop()
+	for _, failures := range [][]string{{"a"}, {"a", "b"}, {"b"}, {}, {"b"}} {
+		l.logNotInForce(failures)
+	}
+	if n := strings.Count(h.log.String(), "level=ERROR"); n != 2 {
+		t.Errorf("told %d times, want 2:\n%s", n, h.log.String())
+	}
+}

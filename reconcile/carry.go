@@ -35,7 +35,7 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 	}
 	measured := len(todo.GuardsDue()) > 0
 	if !todo.Empty() || measured {
-		db, err := experiment.Open(ctx, l.c.Node.StateDir())
+		db, err := l.experiments(ctx)
 		if err != nil {
 			return problems, fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
 		}
@@ -90,10 +90,12 @@ func (l *Loop) carryOut(ctx context.Context, p *Pass, todo *plan.Plan, g *gather
 		if errors.Is(f, apply.ErrBreachStays) {
 			continue // a debt
 		}
-		p.Failures = append(p.Failures, f.Error())
-		problems = append(problems, f.Error())
-		l.log.Error("not in force", "error", f)
+		if text := f.Error(); !slices.Contains(p.Failures, text) {
+			p.Failures = append(p.Failures, text)
+			problems = append(problems, text)
+		}
 	}
+	l.logNotInForce(p.Failures)
 	for _, w := range res.RolledBack {
 		l.log.Error("rolled back", "workload", w, "reason", cmp.Or(l.judge.undone[w], "a change failed"), "experiment", p.Experiment)
 	}
@@ -153,7 +155,7 @@ func (l *Loop) restore(ctx context.Context) (err error) {
 	r := &apply.Runner{Drivers: l.c.Drivers, StateDir: l.c.Node.StateDir(), Switches: l.c.Switches,
 		Experiment: l.c.Describe(experiment.Destroy, nil, g.Doc, g.Facts), Progress: func(apply.Event) { step() }}
 	if !p.Empty() {
-		if r.DB, err = experiment.Open(ctx, l.c.Node.StateDir()); err != nil {
+		if r.DB, err = l.experiments(ctx); err != nil {
 			return fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
 		}
 		defer func() { err = errors.Join(err, r.DB.Close()) }()

@@ -71,6 +71,8 @@ type Loop struct {
 	archive  *archive
 	lastEnd  time.Time
 	lastTook time.Duration
+	notInForce []string // what was told to have failed since all was well
+
 	failures int // passes in a row that could not be made
 
 	mu     sync.Mutex

@@ -84,6 +84,9 @@ func (l *Loop) pass(ctx context.Context) {
 	if p.Experiment != "" {
 		l.archive.added(l.settings.Experiments)
 	}
+	if len(problems) == 0 {
+		l.notInForce = nil
+	}
 	l.tellHealth(problems)
 	kept := p.kept()
 	l.update(func(s *Status) {

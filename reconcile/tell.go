@@ -120,3 +120,17 @@ func (l *Loop) netdevs(function string) []string {
 	}
 	return out
 }
+
+// logNotInForce tells of failures once in the time in which something is wrong: each of the
+// tries that follow may say the same.
+func (l *Loop) logNotInForce(failures []string) {
+	for _, text := range failures {
+		level := slog.LevelError
+		if slices.Contains(l.notInForce, text) {
+			level = slog.LevelDebug
+		} else if len(l.notInForce) < maxNotes {
+			l.notInForce = append(l.notInForce, text)
+		}
+		l.log.Log(context.Background(), level, "not in force", "error", text)
+	}
+}
