@@ -53,24 +53,24 @@ type Loop struct {
 	doc      *state.Document
 	swept    int
 
-	due      time.Time // of the next pass because of what was heard; zero for none
-	later    time.Time // of the next pass because of what was to wait; zero for none
-	why      Trigger
-	events   int  // since the last pass
-	must     bool // the pass is for more than new processes
-	reread   bool // the spec's files
-	pids     map[int]bool
-	anyPID   bool // more than could be remembered
-	causes   causes
-	unhealed map[subject]Drift
-	debts    debts
-	irqs     []int // of the last pass, and the files that hold each target's settings
-	files    map[param.Target]map[param.ID]string
-	muted    map[string]time.Time // files of settings that wait, and until when
-	table    *table
-	archive  *archive
-	lastEnd  time.Time
-	lastTook time.Duration
+	due        time.Time // of the next pass because of what was heard; zero for none
+	later      time.Time // of the next pass because of what was to wait; zero for none
+	why        Trigger
+	events     int  // since the last pass
+	must       bool // the pass is for more than new processes
+	reread     bool // the spec's files
+	pids       map[int]bool
+	anyPID     bool // more than could be remembered
+	causes     causes
+	unhealed   map[subject]Drift
+	debts      debts
+	irqs       []int // of the last pass, and the files that hold each target's settings
+	files      map[param.Target]map[param.ID]string
+	muted      map[string]time.Time // files of settings that wait, and until when
+	table      *table
+	archive    *archive
+	lastEnd    time.Time
+	lastTook   time.Duration
 	notInForce []string // what was told to have failed since all was well
 
 	failures int // passes in a row that could not be made
