@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -221,42 +220,6 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 		c.Drift, c.Reason = true, "drift"
 	}
 	m.plan.Changes = append(m.plan.Changes, c)
-}
-
-// original is what a setting that already has its wanted value goes back to. What
-// inherited the value from an earlier apply goes back to what there was before it:
-// a thread born since to what its process had, a transport started since to nothing.
-func (m *maker) original(workload string, k state.Key, found param.Value) param.Value {
-	switch k.Target.Kind {
-	case param.Pinning:
-		if v, ok := m.processOriginal(k.Target); ok {
-			return v
-		}
-	case param.Hint:
-		if !isPublished(k.Target) && m.in.State.Find(m.in.BootID, state.Key{Target: Published(workload), ID: k.ID}) != nil {
-			return param.Absent()
-		}
-	}
-	return found
-}
-
-// processOriginal is the original of a process's main thread, or of its first
-// managed one.
-func (m *maker) processOriginal(t param.Target) (param.Value, bool) {
-	if m.processes == nil {
-		m.processes = map[param.Target]param.Value{}
-		for _, e := range m.in.State.Entries {
-			key := e.Target.Key()
-			if e.BootID != m.in.BootID || key.Kind != param.Pinning {
-				continue
-			}
-			if _, have := m.processes[key]; !have || strings.HasPrefix(e.Index, key.Name+"@") {
-				m.processes[key] = e.Original
-			}
-		}
-	}
-	v, ok := m.processes[t.Key()]
-	return v, ok
 }
 
 func (m *maker) conflict(w spec.Workload, t param.Target, want spec.Setting, first claim) {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/state"
 )
@@ -102,49 +101,6 @@ func (m *maker) restore() {
 			m.release(restored[t], t)
 		}
 	}
-}
-
-// attainable returns the part of a setting's original that this machine can have: an
-// affinity may name CPUs that could be plugged in and are not. waits says what is needed
-// for a write to get nearer to it than have, the value that it has.
-func (m *maker) attainable(id param.ID, original, have param.Value) (_ param.Value, waits string) {
-	want, ok := affinity(id, original)
-	if !ok || have == original || m.in.Online.IsEmpty() {
-		return original, ""
-	}
-	want = want.Intersection(m.in.Present)
-	if want.IsEmpty() {
-		return original, ""
-	}
-	now := want.Intersection(m.in.Online)
-	if is, ok := affinity(id, have); now.IsEmpty() || ok && now.IsSubsetOf(is) && is.IsSubsetOf(want) && !is.Equals(want) {
-		waits = "CPUs " + cpulist.Format(want.Difference(m.in.Online)) + " are offline"
-	}
-	return param.Text(cpulist.Format(want)), waits
-}
-
-// ours is e.Ours, also of what the kernel made of an affinity that an apply wrote and
-// did not live to read back.
-func (m *maker) ours(e state.Entry, have param.Value) bool {
-	if e.Ours(have) {
-		return true
-	}
-	if e.Maybe == nil || m.in.Online.IsEmpty() {
-		return false
-	}
-	wrote, ok := affinity(e.ID, *e.Maybe)
-	is, known := affinity(e.ID, have)
-	return ok && known && !is.IsEmpty() && is.IsSubsetOf(wrote) && wrote.Intersection(m.in.Online).IsSubsetOf(is)
-}
-
-// affinity returns the CPUs that v stands for, where id is of a thread.
-func affinity(id param.ID, v param.Value) (cpulist.Set, bool) {
-	text, ok := v.AsText()
-	if !ok || id != param.PinCPUs {
-		return cpulist.New(), false
-	}
-	set, err := cpulist.ParseKernel(text)
-	return set, err == nil
 }
 
 // unobservable reports whether a target's settings could not be read.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
@@ -46,13 +47,16 @@ func TestOfflineCPUs(t *testing.T) {
 			}
 			in := input(document(e))
 			in.Online, in.Present = set(tc.online), set(tc.present)
-			in.Remembered = []param.Observed{found}
+			in.Remembered, in.Destroy = []param.Observed{found}, true
 			p := Make(in)
 			restored := ""
 			if len(p.Changes) > 0 {
 				restored, _ = p.Changes[0].New.AsText()
 			}
 			forgotten := len(p.Base.Entries) == 0
+			if said := strings.Contains(text(t, p), "pending."); said != tc.pending {
+				t.Errorf("says that something is pending: %v\n%s", said, text(t, p))
+			}
 			if restored != tc.restored || len(p.Pending) > 0 != tc.pending || p.LeftAlone > 0 != tc.alone || forgotten != tc.forgotten {
 				t.Errorf("%s", text(t, p))
 			}

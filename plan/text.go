@@ -75,6 +75,8 @@ func (p *Plan) noChanges() string {
 	switch {
 	case p.Destroy && p.LeftAlone > 0 && len(p.Unreadable) == 0:
 		return " What is left was changed by somebody else since; --force restores it."
+	case p.Destroy && len(p.Unreadable) == 0 && len(p.Pending) > 0:
+		return " What is left to restore is pending."
 	case p.Destroy && len(p.Unreadable) == 0:
 		return " rdmatune has nothing to restore on this node."
 	case len(p.Unreadable) > 0:

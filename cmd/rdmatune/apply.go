@@ -348,7 +348,11 @@ func report(r apply.Result, p *plan.Plan, kind experiment.Kind, id string) {
 	done := r.Done
 	tail := ""
 	if n := len(r.Pending); n > 0 {
-		tail += fmt.Sprintf(" %d pending: apply again later.", n)
+		again := "apply"
+		if kind == experiment.Destroy {
+			again = "destroy"
+		}
+		tail += fmt.Sprintf(" %d pending: %s again later.", n, again)
 	}
 	if n := len(r.Skipped); n > 0 {
 		tail += fmt.Sprintf(" %d skipped.", n)
