@@ -209,13 +209,42 @@ func linkDown(ctx context.Context, s *soak) (string, error) {
 func linkUp(ctx context.Context, s *soak) (string, error) {
 	card := pick(s.r, slices.Sorted(maps.Keys(s.w.down))...)
 	delete(s.w.down, card)
-	// A vector that nobody has placed is placed anew when its handler is installed.
+	// A vector that nobody has placed is placed anew when its handler is installed, and of
+	// where somebody has placed it the part that is near the card is taken, if there is one.
 	for x, b := range s.w.beliefs {
-		if x.kind() == "irq" && strings.HasPrefix(x.of(), card) && !b.owned {
+		if x.kind() != "irq" || !strings.HasPrefix(x.of(), card) {
+			continue
+		}
+		if !b.owned {
 			b.base[s.w.defaults[s.w.offline][x]] = true
+		}
+		for _, may := range []map[string]bool{b.base, b.pending} {
+			for v := range maps.Clone(may) {
+				if n := near(card, v); n != "" {
+					may[n] = true
+				}
+			}
 		}
 	}
 	return card, run(ctx, "ip", "link", "set", card, "up")
+}
+
+// near is the part of a CPU list that is on the NUMA node of a card, "" for none: eth0 has
+// CPUs 0 and 1, eth1 the others.
+func near(card, list string) string {
+	var on []string
+	for _, c := range cpus(list) {
+		if (c < 2) == (card == "eth0") {
+			on = append(on, strconv.Itoa(c))
+		}
+	}
+	switch len(on) {
+	case 0:
+		return ""
+	case 1:
+		return on[0]
+	}
+	return on[0] + "-" + on[len(on)-1]
 }
 
 func cpuOff(_ context.Context, s *soak) (string, error) {
