@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,5 +56,14 @@ func TestUnhealedIsForgotten(t *testing.T) {
 		if n := len(l.unhealed); whole && n != 1 || !whole && (n < 2 || n > 10) {
 			t.Errorf("whole %v: %d are waited for", whole, n)
 		}
+	}
+}
+
+func TestDistinct(t *testing.T) {
+	if got := distinct([]string{"b", "a", "b", "b", "c", "a"}); !slices.Equal(got, []string{"b", "a", "c"}) {
+		t.Errorf("%q", got)
+	}
+	if got := distinct(nil); got != nil {
+		t.Errorf("of nothing: %q", got)
 	}
 }

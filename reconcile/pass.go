@@ -84,6 +84,7 @@ func (l *Loop) pass(ctx context.Context) {
 	if p.Experiment != "" {
 		l.archive.added(l.settings.Experiments)
 	}
+	problems = distinct(problems)
 	if len(problems) == 0 {
 		l.notInForce = nil
 	}
@@ -120,6 +121,16 @@ func (p Pass) kept() Pass {
 
 // first is the beginning of a list, without what comes after it in memory.
 func first[T any](list []T) []T { return slices.Clone(list[:min(len(list), recentDrifts)]) }
+
+// distinct is list without what was in it before.
+func distinct(list []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(s string) bool {
+		again := seen[s]
+		seen[s] = true
+		return again
+	})
+}
 
 // logFailure says that a pass could not be made, once for each series of failures.
 func (l *Loop) logFailure(err error) {

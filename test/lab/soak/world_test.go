@@ -159,7 +159,7 @@ func (w *world) problems() (must, may []string) {
 	}
 	for s, b := range w.beliefs {
 		card, _, _ := strings.Cut(s.of(), "/")
-		if b.owned && (!w.there(s) || w.down[card]) { // what is away, or has no handler, cannot be restored
+		if (b.owned || b.kept || len(b.pending) > 0) && (!w.there(s) || w.down[card]) { // what is away, or has no handler, cannot be restored
 			may = append(may, "its original is kept", "its CPUs are offline")
 		}
 	}
