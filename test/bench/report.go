@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,8 +45,16 @@ intervals are about the other work.
 	r.compared(&b, "Completion", "completion", byCompletion, metricP50, metricP99, metricCPU, metricWakes)
 	r.switches(&b)
 	r.costs(&b)
+	if r.Machine == labMachine {
+		b.WriteString("\n" + labNotes)
+	}
 	return b.String()
 }
+
+// labNotes is what the lab's numbers say, in words.
+//
+//go:embed notes.md
+var labNotes string
 
 // costs renders what the binding itself costs.
 func (r Results) costs(b *strings.Builder) {

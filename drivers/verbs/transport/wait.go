@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
@@ -11,13 +12,16 @@ import (
 // An adaptive wait polls for twice as long as waits there usually take, but not for
 // longer than longestSpin: to be woken costs some microseconds, which do not show in a
 // longer wait. After one that found what it waited for the next polls for provenSpin at
-// least: where both ends go to sleep over one late message, each is late for the other.
+// least, and in the middle of a fast exchange for hiccup: where both ends go to sleep over
+// one message that the machine has kept waiting, each is late for the other.
 // Where waits usually are longer it goes to sleep almost at once, so that an idle
 // connection costs nothing. How short a wait would have been without sleeping is not
 // known then: of those that are not idle every probeEvery-th polls for longestSpin.
 const (
 	longestSpin  = 2 * time.Millisecond
 	provenSpin   = time.Millisecond
+	fastWait     = 250 * time.Microsecond // of which an exchange is fast
+	hiccup       = 8 * time.Millisecond   // for which a scheduler may give a processor away
 	shortestSpin = 5 * time.Microsecond
 	idleTime     = 10 * longestSpin // who waits longer is idle
 	probeEvery   = 8
@@ -31,7 +35,7 @@ const (
 const (
 	firstTrial = 16   // waits until the first one
 	lastTrial  = 1024 // at most between two
-	enough     = 4    // waits of each way, for a comparison
+	enough     = 5    // waits of each way, for a comparison
 	clearly    = 8    // by an eighth must the other way be shorter
 )
 
@@ -44,6 +48,7 @@ const spinPolls = 256
 type waiter struct {
 	usual time.Duration // that waits take, at most longestSpin
 	slept int           // waits since the last one that needed no sleep
+	fast  bool          // the last one was short
 	yield verbs.Yielder
 
 	doze   bool // go to sleep almost at once, since that is shorter here
@@ -53,21 +58,22 @@ type waiter struct {
 	spaced int // waits between the last two
 }
 
-// A way is how waits take that go one way.
+// A way is how long the last waits took that went one way.
 type way struct {
-	mean  time.Duration // exponentially weighted
+	last  [enough]time.Duration
 	count int
 }
 
-// add lets no single wait, such as one that the machine interrupted, count for more than
-// four. One wait replaces the share-th part of the mean.
-func (y *way) add(d, share time.Duration) {
-	d = max(d, time.Microsecond)
-	if y.count++; y.count == 1 {
-		y.mean = d
-		return
-	}
-	y.mean += (min(d, 4*y.mean) - y.mean) / share
+func (y *way) add(d time.Duration) {
+	y.last[y.count%enough] = max(d, time.Microsecond)
+	y.count++
+}
+
+// median lets no wait count that the machine interrupted, as long as most were not.
+func (y *way) median() time.Duration {
+	last := y.last
+	slices.Sort(last[:])
+	return last[enough/2]
 }
 
 // begin decides which way the next wait goes.
@@ -96,14 +102,14 @@ func (w *waiter) took(d time.Duration) {
 		return &w.ways[0]
 	}
 	if !w.trial {
-		at(w.doze).add(d, 8)
+		at(w.doze).add(d)
 		return
 	}
-	at(!w.doze).add(d, 2) // trials are few
+	at(!w.doze).add(d)
 	usual, other := at(w.doze), at(!w.doze)
 	switch {
 	case usual.count < enough || other.count < enough:
-	case other.mean < usual.mean-usual.mean/clearly:
+	case other.median() < usual.median()-usual.median()/clearly:
 		w.doze, w.spaced = !w.doze, firstTrial
 		w.ways = [2]way{}
 	default:
@@ -115,7 +121,7 @@ func (w *waiter) took(d time.Duration) {
 // shorter one in part, since to poll a little too long costs less than to sleep.
 func (w *waiter) found(d time.Duration) {
 	w.took(d)
-	w.slept = 0
+	w.slept, w.fast = 0, d <= fastWait
 	if d = max(d, provenSpin/2); d > w.usual {
 		w.usual = min(d, longestSpin)
 		return
@@ -126,6 +132,7 @@ func (w *waiter) found(d time.Duration) {
 // woken takes note of a wait that took d with a sleep.
 func (w *waiter) woken(d time.Duration) {
 	w.took(d)
+	w.fast = false
 	if w.dozes() {
 		return // it says nothing of how long polling would have taken
 	}
@@ -145,6 +152,9 @@ func (w *waiter) woken(d time.Duration) {
 func (w *waiter) spin() time.Duration {
 	if w.dozes() {
 		return shortestSpin
+	}
+	if w.fast {
+		return hiccup
 	}
 	if w.slept%probeEvery == 0 && w.slept > 0 {
 		return longestSpin

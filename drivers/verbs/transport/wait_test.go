@@ -16,7 +16,12 @@ func TestWaiter(t *testing.T) {
 	}
 	spin("new", shortestSpin)
 	w.found(0)
-	spin("found at once", provenSpin)
+	spin("found at once", hiccup)
+	w.found(300 * time.Microsecond)
+	spin("found soon", provenSpin)
+	w.found(0)
+	w.woken(3 * time.Millisecond)
+	spin("found at once, then not", 875*time.Microsecond)
 	w.found(800 * time.Microsecond)
 	spin("found late", 1600*time.Microsecond)
 	w.found(time.Hour)
