@@ -354,37 +354,3 @@ func TestCloseWhileReceiving(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 }
-
-// TestCloseBesideSend: what Send refused is no failure of Close, since Send has said so.
-func TestCloseBesideSend(t *testing.T) {
-	a, b := openSoft(t, Options{}, soft.Provider{}), openSoft(t, Options{}, soft.Provider{})
-	for range 20 {
-		ca, cb := connect(t, a, b)
-		var wg sync.WaitGroup
-		accepted, received := 0, 0
-		started := make(chan struct{})
-		wg.Go(func() {
-			for ca.Send(t.Context(), []byte("message")) == nil {
-				if accepted++; accepted == 10 {
-					close(started)
-				}
-			}
-		})
-		wg.Go(func() {
-			for buf := make([]byte, 16); ; received++ {
-				if _, err := cb.Recv(t.Context(), buf); err != nil {
-					return
-				}
-			}
-		})
-		<-started
-		err := ca.Close()
-		wg.Wait()
-		if err != nil || accepted != received {
-			t.Errorf("Close: %v; %d accepted, %d received", err, accepted, received)
-		}
-		if err := cb.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}

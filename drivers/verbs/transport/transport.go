@@ -337,8 +337,9 @@ func (t *Transport) Close() error {
 }
 
 // Close waits until what was sent is in the peer's memory and says farewell. It
-// returns nil when every message that Send accepted is there (or, when the peer had
-// closed first, was received by its program), else a *ConnError with the counts.
+// returns nil when every message that Send was given is there (or, when the peer had
+// closed first, was received by its program), else a *ConnError with the counts: those
+// that Send has refused meanwhile are among those that were not delivered.
 // What the peer sent and nobody received is dropped.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() { close(c.closing) })
@@ -356,8 +357,7 @@ func (c *Conn) Close() error {
 		}
 	}
 	var ce *ConnError
-	// Those that Send has refused have had their error.
-	if err := c.connError(); errors.As(err, &ce) && ce.NotDelivered-c.refused+ce.Unknown > 0 {
+	if err := c.connError(); errors.As(err, &ce) && ce.NotDelivered+ce.Unknown > 0 {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
