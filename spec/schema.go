@@ -150,7 +150,7 @@ var workloadBlock = &block{
 			attrs: []attribute{
 				{name: "size", required: true, value: hintSize, typ: "size", doc: "Messages of at most this size are low latency; 0 = explicitly none."},
 				{name: "lanes", value: oneOf("single", "dual"), typ: "`\"single\"`, `\"dual\"`", def: "`\"single\"`", doc: "One queue pair for all sizes, or a second one for messages above `size`: more memory and a queue pair more per connection, and large messages keep their bandwidth."},
-				{name: "completion", value: oneOf("adaptive", "busy", "event"), typ: "`\"adaptive\"`, `\"busy\"`, `\"event\"`", def: "`\"adaptive\"`", doc: "How the low-latency lane waits: spin, then an event; spin; an event."},
+				{name: "completion", value: oneOf("adaptive", "busy", "event"), typ: "`\"adaptive\"`, `\"busy\"`, `\"event\"`", def: "`\"adaptive\"`", doc: "How the low-latency lane waits: spin, then an event; spin; an event. Goroutines of a process that spin leave it one of its CPUs: those beyond that are woken by them."},
 				{name: "ordered", value: boolValue, typ: "bool", def: "`true`", doc: "Deliver the messages of both lanes in one order. `false` lets small ones pass large ones, which a program must expect; it needs `lanes = \"dual\"`."},
 				{name: "eager_max", value: hintSize, typ: "size", def: "the transport's own", doc: "Largest message that is copied into registered buffers."},
 				{name: "override", value: boolValue, typ: "bool", def: "`true`", doc: "Whether apply's hint stands against the program's own and its environment's."},

@@ -28,7 +28,8 @@ type engine struct {
 
 	worker      sync.WaitGroup
 	wakeups     atomic.Uint64 // of the goroutine that sleeps
-	maxSpinners uint64
+	maxSpinners uint64        // that poll at once
+	maxBusy     uint64        // same, for who shall not sleep
 	spinners    atomic.Uint64 // goroutines that poll in the place of ours, and above spinDone how often one was done
 	sleepers    atomic.Int32  // goroutines that need an event
 	standby     atomic.Bool   // no event will come, as ours leaves completions to the spinners
@@ -55,7 +56,8 @@ type sharedCQ struct {
 
 func newEngine(dev verbs.Device) (*engine, error) {
 	e := &engine{dev: dev, lanes: map[uint32]*lane{}, back: make(chan struct{}, 1)}
-	e.maxSpinners = max(uint64(runtime.GOMAXPROCS(0))/2, 1)
+	procs := uint64(runtime.GOMAXPROCS(0))
+	e.maxSpinners, e.maxBusy = max(procs/2, 1), max(procs-1, 1)
 	var err error
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
@@ -325,19 +327,18 @@ const spinDone = 1 << 32
 
 // beginSpin asks to poll in the engine's place until endSpin. It refuses when as many
 // goroutines do as there are processors to spare for it: they find what this one waits
-// for as well.
-func (e *engine) beginSpin() bool {
-	if e.spinners.Add(1)%spinDone <= e.maxSpinners {
+// for as well. Who shall poll whatever that costs may take all processors but one. More
+// would only keep each other, and those that have something to do, from running.
+func (e *engine) beginSpin(busy bool) bool {
+	most := e.maxSpinners
+	if busy {
+		most = e.maxBusy
+	}
+	if e.spinners.Add(1)%spinDone <= most {
 		return true
 	}
 	e.spinners.Add(^uint64(0)) // one less
 	return false
-}
-
-// joinSpin is beginSpin for who shall poll whatever that costs.
-func (e *engine) joinSpin() bool {
-	e.spinners.Add(1)
-	return true
 }
 
 func (e *engine) endSpin() { e.spinners.Add(spinDone - 1) }

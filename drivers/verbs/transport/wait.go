@@ -174,9 +174,9 @@ func (c *Conn) wait(ctx context.Context, b *bell, heard uint32, w *waiter, mode 
 		w.begin()
 	}
 	var start time.Time
-	if adaptive && eng.beginSpin() || mode == completionBusy && eng.joinSpin() {
+	if busy := mode == completionBusy; (adaptive || busy) && eng.beginSpin(busy) {
 		var found bool
-		found, start = c.poll(ctx, b, heard, w, mode == completionBusy)
+		found, start = c.poll(ctx, b, heard, w, busy)
 		eng.endSpin()
 		if found {
 			return nil

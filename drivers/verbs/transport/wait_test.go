@@ -92,3 +92,29 @@ func TestWaiterWays(t *testing.T) {
 		t.Errorf("an idle wait counts: %+v, was %+v", w.ways, before)
 	}
 }
+
+// TestSpinners holds that goroutines that poll leave processors to the others, those that
+// shall not sleep as well, and that one may poll again when another is done.
+func TestSpinners(t *testing.T) {
+	e := &engine{maxSpinners: 2, maxBusy: 3}
+	begin := func(busy, want bool) {
+		t.Helper()
+		if got := e.beginSpin(busy); got != want {
+			t.Errorf("busy %v beside %d: %v, want %v", busy, e.spinners.Load()%spinDone, got, want)
+		}
+	}
+	begin(false, true)
+	begin(false, true)
+	begin(false, false)
+	begin(true, true)
+	begin(true, false)
+	e.endSpin()
+	begin(false, false)
+	begin(true, true)
+	e.endSpin()
+	e.endSpin()
+	begin(false, true)
+	if n := e.spinners.Load() / spinDone; n != 3 {
+		t.Errorf("%d are done, want 3", n)
+	}
+}
