@@ -50,6 +50,7 @@ type Loop struct {
 	grown    bool                             // a pass since the memory was given back
 	seen     map[param.Target]map[string]bool // threads and connections of the last pass
 	frozen   string                           // workloads that could not be judged, for the log
+	deaf     bool                             // new processes are not heard, since no workload is about any
 	doc      *state.Document
 	swept    int
 
@@ -66,7 +67,8 @@ type Loop struct {
 	debts      debts
 	irqs       []int // of the last pass, and the files that hold each target's settings
 	files      map[param.Target]map[param.ID]string
-	muted      map[string]time.Time // files of settings that wait, and until when
+	unfiled    map[param.Target][]state.Entry // what was written that is in no file
+	muted      map[string]time.Time           // files of settings that wait, and until when
 	table      *table
 	archive    *archive
 	lastEnd    time.Time
@@ -76,7 +78,8 @@ type Loop struct {
 	failures int // passes in a row that could not be made
 
 	mu     sync.Mutex
-	status Status // guarded by mu
+	status Status    // guarded by mu
+	gave   time.Time // guarded by mu; the last sign of life
 }
 
 // New returns a loop that has looked at nothing yet.
@@ -183,12 +186,6 @@ func (l *Loop) signalled() {
 	l.debts.forget()
 	l.facts = nil
 	l.schedule(OnSignal, 0)
-}
-
-func (l *Loop) alive() {
-	if l.c.OnAlive != nil {
-		l.c.OnAlive()
-	}
 }
 
 // update changes the status.

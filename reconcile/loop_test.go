@@ -84,6 +84,35 @@ func TestRelevant(t *testing.T) {
 	}
 }
 
+// TestHeed: new processes are heard while a workload is about some, and who was started
+// before that is looked for.
+func TestHeed(t *testing.T) {
+	l := newLoop(t, Config{})
+	about := func(matches ...param.Match) {
+		l.resolved = &spec.Resolved{}
+		for _, m := range matches {
+			l.resolved.Workloads = append(l.resolved.Workloads, spec.Workload{Match: m})
+		}
+		l.due = time.Time{}
+		l.heed()
+	}
+	for _, step := range []struct {
+		matches   []param.Match
+		deaf, due bool
+	}{
+		{[]param.Match{{}, {Comm: "train"}}, false, false},
+		{[]param.Match{{}}, true, false},
+		{nil, true, false},
+		{[]param.Match{{User: "1000"}}, false, true},
+		{[]param.Match{{User: "1000"}, {}}, false, false},
+	} {
+		about(step.matches...)
+		if l.deaf != step.deaf || l.due.IsZero() == step.due {
+			t.Errorf("%+v: deaf %v, another look %v; want %v, %v", step.matches, l.deaf, !l.due.IsZero(), step.deaf, step.due)
+		}
+	}
+}
+
 // TestFactsAreForgotten: what the kernel has changed is found again.
 func TestFactsAreForgotten(t *testing.T) {
 	for _, test := range []struct {

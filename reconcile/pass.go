@@ -44,10 +44,13 @@ const recentDrifts = 20
 
 // pass looks at the node, decides, and carries out what is to be done now.
 func (l *Loop) pass(ctx context.Context) {
-	l.listen()
 	l.ripen(time.Now())
-	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
 	needed := l.relevant()
+	if needed {
+		l.listen()
+		l.ripen(time.Now())
+	}
+	p := Pass{Trigger: l.why, Began: time.Now(), Events: l.events}
 	reread := l.reread
 	l.due, l.why, l.events, l.must, l.anyPID, l.reread = time.Time{}, "", 0, false, false, false
 	clear(l.pids)
@@ -192,6 +195,7 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 	}
 	l.remember(in)
 	l.resolved, l.doc, l.facts = in.Spec, g.Doc, g.Facts
+	l.heed()
 	if len(in.Frozen) > 0 {
 		var parts []string
 		for part := range in.Frozen {

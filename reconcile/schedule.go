@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdmatune/rdmatune/reconcile/watch"
+	"github.com/rdmatune/rdmatune/spec"
 )
 
 // How long the loop lets events of a source gather before it looks, so that a driver that
@@ -55,6 +56,22 @@ func (l *Loop) relevant() bool {
 		return true
 	}
 	return l.c.Matches(l.resolved, slices.Collect(maps.Keys(l.pids)))
+}
+
+// heed hears new processes if a workload is about any. Who was started before that is
+// found by another look.
+func (l *Loop) heed() {
+	deaf := !slices.ContainsFunc(l.resolved.Workloads, func(w spec.Workload) bool { return !w.Match.IsEmpty() })
+	if deaf == l.deaf {
+		return
+	}
+	if err := l.c.Watcher.HearProcesses(!deaf); err != nil {
+		l.log.Debug("new processes", "heard", !deaf, "error", err)
+		return
+	}
+	if l.deaf = deaf; !deaf {
+		l.schedule(OnSpec, 0)
+	}
 }
 
 // schedule asks for a pass after a while; the earliest counts.

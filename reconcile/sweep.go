@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -53,19 +54,7 @@ func (l *Loop) on(s watch.Source) bool {
 // drifted reports whether a managed setting that is in no file is not as it was written,
 // or its target is gone.
 func (l *Loop) drifted(ctx context.Context) bool {
-	written := map[param.Target][]state.Entry{}
-	for _, e := range l.doc.Entries {
-		if e.BootID != l.c.BootID {
-			continue
-		}
-		if d, err := l.c.Drivers.Driver(e.Target.Kind); err != nil {
-			continue
-		} else if _, file := d.(drivers.Filer); file {
-			continue
-		}
-		written[e.Target.Key()] = append(written[e.Target.Key()], e)
-	}
-	for t, entries := range written {
+	for t, entries := range l.unfiled {
 		o, there, err := l.c.Drivers.Reread(ctx, t)
 		if err != nil || !there {
 			return true
@@ -122,29 +111,35 @@ func (l *Loop) there() func(param.Kind, string) bool {
 }
 
 // watch keeps the files of what is managed open and heard, but for those that were given
-// up, and says which interrupts irqbalance is to leave alone.
+// up, notes what is in no file, and says which interrupts irqbalance is to leave alone.
 func (l *Loop) watch() {
-	targets := map[param.Kind][]param.Target{}
-	seen := map[param.Target]bool{}
+	written := map[param.Kind]map[param.Target][]state.Entry{}
 	for _, e := range l.doc.Entries {
-		if t := e.Target.Key(); e.BootID == l.c.BootID && !seen[t] {
-			seen[t] = true
-			targets[t.Kind] = append(targets[t.Kind], t)
+		if e.BootID != l.c.BootID {
+			continue
 		}
+		t := e.Target.Key()
+		if written[t.Kind] == nil {
+			written[t.Kind] = map[param.Target][]state.Entry{}
+		}
+		written[t.Kind][t] = append(written[t.Kind][t], e)
 	}
 	var paths []string
 	var irqs []int
 	l.files, l.muted = map[param.Target]map[param.ID]string{}, map[string]time.Time{}
+	l.unfiled = map[param.Target][]state.Entry{}
 	now := time.Now()
-	for kind, ts := range targets {
+	for kind, targets := range written {
 		d, err := l.c.Drivers.Driver(kind)
 		if err != nil {
 			continue
 		}
 		f, ok := d.(drivers.Filer)
 		if !ok {
+			maps.Copy(l.unfiled, targets)
 			continue
 		}
+		ts := slices.Collect(maps.Keys(targets))
 		for i, files := range f.Files(ts) {
 			l.files[ts[i]] = files
 			for id, path := range files {

@@ -326,6 +326,22 @@ func TestLabManyProcesses(t *testing.T) {
 	}
 }
 
+// TestLabDeaf holds that new processes are heard as long as somebody wants to know of them.
+func TestLabDeaf(t *testing.T) {
+	lab(t)
+	w := listen(t, Config{Local: true})
+	must(t, w.HearProcesses(false))
+	unheard, _ := shell(t, ":")
+	must(t, w.HearProcesses(true))
+	heard, _ := shell(t, ":")
+	await(t, w, "the one after", Processes, func(e Event) bool {
+		if e.PID == unheard {
+			t.Errorf("%+v, when nobody wanted to know", e)
+		}
+		return e.PID == heard
+	})
+}
+
 // TestLabOverflow holds that the loss is told when the kernel's own queues of files are
 // full, which the test makes short.
 func TestLabOverflow(t *testing.T) {

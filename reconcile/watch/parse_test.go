@@ -284,6 +284,7 @@ func TestFilters(t *testing.T) {
 	}{
 		{"answer", answerFilter(), "none "},
 		{"process", processFilter(), "exec name "},
+		{"nobody", deafFilter(), ""},
 	} {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		must(t, err)

@@ -92,7 +92,25 @@ func openProcesses(w *Watcher, _ Config) (_ source, err error) {
 	// Kernels before 6.6 count listeners that never say goodbye, and go on making events
 	// for them.
 	s.before = func() { _ = s.send(connectorRequest(connectorIgnore)) } // the socket goes anyway
+	w.processes = s
 	return s, nil
+}
+
+// HearProcesses says whether anybody wants to know of new processes; at first somebody
+// does. While nobody does they cost next to nothing: the kernel drops what it has to tell
+// before it wakes anybody. What was started meanwhile is not told later.
+func (w *Watcher) HearProcesses(on bool) error {
+	if w.processes == nil {
+		return nil // off, and its status says so
+	}
+	program := processFilter()
+	if !on {
+		program = deafFilter()
+	}
+	if err := w.processes.filter(program); err != nil {
+		return fmt.Errorf("process connector: filter: %w", err)
+	}
+	return nil
 }
 
 // connectorRequest is a message to the process connector.
@@ -189,6 +207,9 @@ func jumpIf(word uint32, yes, no uint8) unix.SockFilter {
 func pass(bytes uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: bytes}
 }
+
+// deafFilter lets nothing through.
+func deafFilter() []unix.SockFilter { return []unix.SockFilter{pass(0)} }
 
 // answerFilter lets through the answer to a listener.
 func answerFilter() []unix.SockFilter {

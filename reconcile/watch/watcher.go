@@ -30,6 +30,8 @@ type Watcher struct {
 	files *Files
 	spec  *tree // nil when it is off
 
+	processes *socket // nil when it is off
+
 	stop    chan struct{}
 	tidy    func() bool // forgets about the context
 	once    sync.Once
