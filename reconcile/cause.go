@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,23 +39,43 @@ func (c *causes) latest(now time.Time, wanted func(watch.Event) bool) *watch.Eve
 	return nil
 }
 
+// settingFiles are the files that hold each target's settings.
+type settingFiles map[param.Target][]settingFile
+
+// A settingFile is the file that holds one setting of a target. A node has thousands of
+// them for years: a list of one or two takes a tenth of the memory of a map.
+type settingFile struct {
+	id   param.ID
+	path string
+}
+
+// of returns the paths of a target's files, only of id unless that is "".
+func (f settingFiles) of(t param.Target, id param.ID) (paths []string) {
+	for _, file := range f[t.Key()] {
+		if id == "" || file.id == id {
+			paths = append(paths, file.path)
+		}
+	}
+	return paths
+}
+
 // find tells who is most likely behind a change: the process that wrote to the setting's
 // file, else what the kernel has done to the device, else whoever uses an interface on
 // which the kernel names nobody.
-func (c *causes) find(now time.Time, ch plan.Change, files map[param.Target]map[param.ID]string, netdevs func(function string) []string) cause {
+func (c *causes) find(now time.Time, ch plan.Change, files settingFiles, netdevs func(function string) []string) cause {
 	target := ch.Target
-	if path, ok := files[target.Key()][ch.ID]; ok {
-		if e := c.latest(now, func(e watch.Event) bool { return e.Source == watch.Writes && e.Subject == path && e.PID > 0 }); e != nil {
-			return cause{writer: writer(*e), known: true, when: e.When}
-		}
+	wrote := func(paths []string) *watch.Event {
+		return c.latest(now, func(e watch.Event) bool {
+			return e.Source == watch.Writes && e.PID > 0 && slices.Contains(paths, e.Subject)
+		})
+	}
+	if e := wrote(files.of(target, ch.ID)); e != nil {
+		return cause{writer: writer(*e), known: true, when: e.When}
 	}
 	if target.Kind == param.Frequency {
 		// The kernel keeps a policy's limits in order: who lowers the upper one below the
 		// lower one changes both.
-		its := slices.Collect(maps.Values(files[target.Key()]))
-		if e := c.latest(now, func(e watch.Event) bool {
-			return e.Source == watch.Writes && e.PID > 0 && slices.Contains(its, e.Subject)
-		}); e != nil {
+		if e := wrote(files.of(target, "")); e != nil {
 			return cause{writer: writer(*e) + " through " + last(e.Subject), when: e.When}
 		}
 	}

@@ -21,7 +21,7 @@ func TestCause(t *testing.T) {
 	policy := param.Target{Kind: param.Frequency, Name: "policy2"}
 	const file = "/proc/irq/31/smp_affinity_list"
 	const lower, upper = "/sys/devices/system/cpu/cpufreq/policy2/scaling_min_freq", "/sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq"
-	files := map[param.Target]map[param.ID]string{vector: {param.IRQCPUs: file}, policy: {param.MinKHz: lower, param.MaxKHz: upper}}
+	files := settingFiles{vector: {{param.IRQCPUs, file}}, policy: {{param.MinKHz, lower}, {param.MaxKHz, upper}}}
 	for _, test := range []struct {
 		name   string
 		target param.Target

@@ -48,6 +48,7 @@ type Loop struct {
 	facts    *node.Facts                      // found in the last pass, nil when they may have changed
 	fresh    bool                             // they were found in this pass
 	grown    bool                             // a pass since the memory was given back
+	usualGC  int                              // what Go collects at, in percent, before the first shrink; 0 before that
 	seen     map[param.Target]map[string]bool // threads and connections of the last pass
 	frozen   string                           // workloads that could not be judged, for the log
 	deaf     bool                             // new processes are not heard, since no workload is about any
@@ -66,7 +67,7 @@ type Loop struct {
 	unhealed   map[subject]Drift
 	debts      debts
 	irqs       []int // of the last pass, and the files that hold each target's settings
-	files      map[param.Target]map[param.ID]string
+	files      settingFiles
 	unfiled    map[param.Target][]state.Entry // what was written that is in no file
 	muted      map[string]time.Time           // files of settings that wait, and until when
 	table      *table
@@ -164,15 +165,36 @@ func (l *Loop) Run(ctx context.Context, hup <-chan os.Signal, restore func(fromS
 			l.pass(ctx)
 		case <-alive.C:
 			if l.grown && l.next().IsZero() {
-				// Between passes a daemon should need little, also after a large one.
-				debug.FreeOSMemory()
-				l.grown = false
+				l.shrink()
 			}
 		}
 		if timer != nil {
 			timer.Stop()
 		}
 	}
+}
+
+// idleGC is how much may become garbage between passes before it is collected, in percent
+// of what is in use.
+const idleGC = 25
+
+// shrink gives memory back after a pass, which may have been a large one: between passes a
+// daemon should need little. grow lets the next pass use what Go usually does, since to
+// collect more often costs time.
+func (l *Loop) shrink() {
+	debug.FreeOSMemory()
+	l.usualGC = debug.SetGCPercent(idleGC)
+	if l.usualGC < idleGC { // as the environment has it, perhaps never
+		debug.SetGCPercent(l.usualGC)
+	}
+	l.grown = false
+}
+
+func (l *Loop) grow() {
+	if !l.grown && l.usualGC != 0 {
+		debug.SetGCPercent(l.usualGC)
+	}
+	l.grown = true
 }
 
 // signalled reads the spec anew, and tries again what was given up.

@@ -61,7 +61,8 @@ func (l *Loop) pass(ctx context.Context) {
 		l.lastEnd = time.Now()
 		return
 	}
-	l.grown, l.later = true, time.Time{}
+	l.later = time.Time{}
+	l.grow()
 	problems, again, err := l.once(ctx, &p)
 	p.Took = time.Since(p.Began)
 	l.lastEnd, l.lastTook = time.Now(), p.Took

@@ -76,11 +76,15 @@ func (l *Loop) drifted(ctx context.Context) bool {
 func (l *Loop) remember(in plan.Input) {
 	l.seen = map[param.Target]map[string]bool{}
 	note := func(o param.Observed) {
-		indices := map[string]bool{}
+		var indices map[string]bool
 		for _, s := range o.Settings {
-			if s.Index != "" {
-				indices[s.Index] = true
+			if s.Index == "" {
+				continue
 			}
+			if indices == nil {
+				indices = map[string]bool{}
+			}
+			indices[s.Index] = true
 		}
 		l.seen[o.Target.Key()] = indices
 	}
@@ -126,7 +130,7 @@ func (l *Loop) watch() {
 	}
 	var paths []string
 	var irqs []int
-	l.files, l.muted = map[param.Target]map[param.ID]string{}, map[string]time.Time{}
+	l.files, l.muted = make(settingFiles, len(l.doc.Entries)), map[string]time.Time{}
 	l.unfiled = map[param.Target][]state.Entry{}
 	now := time.Now()
 	for kind, targets := range written {
@@ -141,8 +145,9 @@ func (l *Loop) watch() {
 		}
 		ts := slices.Collect(maps.Keys(targets))
 		for i, files := range f.Files(ts) {
-			l.files[ts[i]] = files
+			held := make([]settingFile, 0, len(files))
 			for id, path := range files {
+				held = append(held, settingFile{id, path})
 				r := l.judge.records[subject{kind, ts[i].Name, id, ""}]
 				if r != nil && !r.contested.IsZero() {
 					continue // its writer would only be heard in vain
@@ -155,6 +160,7 @@ func (l *Loop) watch() {
 					irqs = append(irqs, n)
 				}
 			}
+			l.files[ts[i]] = held
 		}
 	}
 	slices.Sort(paths)

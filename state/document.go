@@ -221,6 +221,7 @@ func Load(dir string) (*Document, error) {
 	if d.Version < 1 || d.Version > formatVersion {
 		return nil, fmt.Errorf("read state: %s has format version %d; this rdmatune reads 1 to %d", name, d.Version, formatVersion)
 	}
+	d.Entries = slices.Clone(d.Entries) // a list that grew while it was read has room that nobody needs
 	if d.Generations == nil {
 		d.Generations = map[string]Generation{}
 	}
