@@ -54,6 +54,16 @@ func (j Job) depth() int {
 	return max(4, min(128, 8<<20/j.Size))
 }
 
+// receives is how many receives a job's end has posted: in a stream several times as
+// many as there are messages under way, so that the sender never comes before they are
+// posted again.
+func (j Job) receives() int {
+	if !j.Stream {
+		return j.depth()
+	}
+	return 4 * j.depth()
+}
+
 // hello is what the ends tell each other over TCP.
 type hello struct {
 	Endpoint verbs.Endpoint
@@ -128,7 +138,7 @@ func newEnd(p verbs.Provider, device string, addr netip.Addr, job Job) (_ *end, 
 		return nil, 0, 0, err
 	}
 	depth := job.depth()
-	if e.cq, err = e.dev.NewCQ(2*depth+1, nil, 0); err != nil {
+	if e.cq, err = e.dev.NewCQ(depth+job.receives()+1, nil, 0); err != nil {
 		return nil, 0, 0, err
 	}
 	if e.mem, err = verbs.AllocMem((depth + 1) * job.Size); err != nil {
@@ -137,7 +147,7 @@ func newEnd(p verbs.Provider, device string, addr netip.Addr, job Job) (_ *end, 
 	if e.mr, err = e.pd.RegMR(e.mem, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return nil, 0, 0, err
 	}
-	want := verbs.QPCap{SendWR: depth, RecvWR: depth}
+	want := verbs.QPCap{SendWR: depth, RecvWR: job.receives()}
 	if job.Inline {
 		want.Inline = min(job.Size, 220) // what perftest asks of hardware
 	}
@@ -197,10 +207,13 @@ func (e *end) meet(c link, gid, mtu int) error {
 // prepare fills in the work requests that the loops post again and again.
 func (e *end) prepare() {
 	depth, size := e.job.depth(), e.job.Size
-	e.recv = make([]verbs.RecvWR, depth)
+	e.recv = make([]verbs.RecvWR, e.job.receives())
+	for i := range e.recv {
+		slot := i % depth // what arrives is not looked at
+		e.recv[i] = verbs.RecvWR{ID: uint64(i), Buf: e.mem[slot*size : (slot+1)*size], LKey: e.mr.LKey()}
+	}
 	e.send = make([]verbs.SendWR, depth)
 	for i := range depth {
-		e.recv[i] = verbs.RecvWR{ID: uint64(i), Buf: e.mem[i*size : (i+1)*size], LKey: e.mr.LKey()}
 		e.send[i] = verbs.SendWR{Buf: e.mem[depth*size:], LKey: e.mr.LKey(), Inline: e.inline}
 	}
 }
