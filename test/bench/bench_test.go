@@ -243,3 +243,35 @@ func TestDoc(t *testing.T) {
 		t.Errorf("%s is not what testdata/lab.json says; rewrite it with: go test ./test/bench -run Doc -update", doc)
 	}
 }
+
+// TestScript checks what the lab's machine is told.
+func TestScript(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		o       options
+		want    []string
+		refused string
+	}{
+		{"the RDMA device", options{runs: 3, only: "hint"}, []string{"-device rxe0", "-runs 3 -only 'hint'", "-label ''"}, ""},
+		{"in software", options{soft: true}, []string{"-device soft0 -addr 127.0.0.1", "-label 'soft '"}, ""},
+		{"far apart", options{soft: true, delay: time.Millisecond, label: "x "}, []string{"netem limit 100000 delay 1ms", "-label 'x soft 1ms '"}, ""},
+		{"a device far from itself", options{delay: time.Millisecond}, nil, "-soft"},
+		{"another command", options{only: "'; reboot '"}, nil, "reboot"},
+	} {
+		script, programs, err := c.o.script()
+		if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s: %v, want an error with %q", c.name, err, c.refused)
+			}
+			continue
+		}
+		if err != nil || (len(programs) == 1) != (c.o.delay > 0) {
+			t.Errorf("%s: programs %q, %v", c.name, programs, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(script, want) {
+				t.Errorf("%s: no %q in %s", c.name, want, script)
+			}
+		}
+	}
+}

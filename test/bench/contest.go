@@ -102,8 +102,10 @@ func measure(ctx context.Context, o options, keep func(Results) error) (Results,
 		if !strings.Contains(m.name, o.only) {
 			continue
 		}
+		who := m.contestants(who)
+		m.name = o.label + m.name
 		for round := range o.runs {
-			if err := r.round(ctx, o, m, m.contestants(who), round); err != nil {
+			if err := r.round(ctx, o, m, who, round); err != nil {
 				return r, err
 			}
 			fmt.Fprintf(os.Stderr, "bench: %s: round %d of %d\n", m.name, round+1, o.runs)

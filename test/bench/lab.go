@@ -19,8 +19,35 @@ const labMachine = "soft RoCE (rdma_rxe of Linux 6.1) looped back on one device,
 // never touches the emulated network card, whose delays would hide everything else.
 // Each side has the two CPUs of one NUMA node.
 const labScript = `export UCX_MODULE_DIR=/usr/bin
-bench -device rxe0 -addr 10.77.0.1 -server-cpus 0-1 -cpus 2-3 -runs %d -only '%s' -who '%s' -results $OUT/results.json -doc /dev/null
+%s
+bench -device %s -addr %s -server-cpus 0-1 -cpus 2-3 -runs %d -only '%s' -who '%s' -label '%s' -results $OUT/results.json -doc /dev/null
 `
+
+// farAway makes a packet take as long from one end to the other as is said.
+const farAway = "tc qdisc add dev lo root netem limit 100000 delay %s || exit"
+
+// script is the lab's script, and programs are what it needs besides the usual ones.
+func (o options) script() (script string, programs []string, err error) {
+	if strings.ContainsAny(o.only+o.who+o.label, "'\n") {
+		return "", nil, fmt.Errorf("-only %q, -who %q, -label %q", o.only, o.who, o.label)
+	}
+	prepare, device, addr, label := "", "rxe0", "10.77.0.1", o.label
+	if o.soft {
+		device, addr, label = "soft0", "127.0.0.1", label+"soft "
+	}
+	if o.delay > 0 {
+		if !o.soft {
+			return "", nil, errors.New("-delay is for -soft: a device of soft RoCE that is looped back sends no packet")
+		}
+		tc, err := exec.LookPath("tc")
+		if err != nil {
+			return "", nil, errors.New("tc is missing; run as root: apt-get install iproute2")
+		}
+		programs = append(programs, tc)
+		prepare, label = fmt.Sprintf(farAway, o.delay), label+o.delay.String()+" "
+	}
+	return fmt.Sprintf(labScript, prepare, device, addr, o.runs, o.only, o.who, label), programs, nil
+}
 
 // ucxModules is where Debian's UCX has what it loads at run time; programs of the
 // machine bring their libraries along, so that is what they become.
@@ -29,8 +56,9 @@ const ucxModules = "/usr/lib/x86_64-linux-gnu/ucx/"
 // runLab measures in the lab's virtual machine, with this program inside.
 func runLab(ctx context.Context, o options) (Results, error) {
 	var r Results
-	if strings.ContainsAny(o.only+o.who, "'\n") {
-		return r, fmt.Errorf("-only %q, -who %q", o.only, o.who)
+	script, programs, err := o.script()
+	if err != nil {
+		return r, err
 	}
 	log := vm.Prefix(os.Stderr, "lab: ")
 	if err := vm.EnsurePackages(ctx, log, true); err != nil {
@@ -54,8 +82,8 @@ func runLab(ctx context.Context, o options) (Results, error) {
 	out := filepath.Join(tmp, "out")
 	before := load1()
 	res, err := vm.Run(ctx, vm.Config{
-		Script:   fmt.Sprintf(labScript, o.runs, o.only, o.who),
-		Programs: []string{self, ucx, ucxModules + "libuct_ib.so.0"},
+		Script:   script,
+		Programs: append(programs, self, ucx, ucxModules+"libuct_ib.so.0"),
 		Out:      out, Console: vm.Prefix(os.Stderr, "| "), Log: log, Install: true,
 	})
 	if err == nil && res.ExitCode != 0 {

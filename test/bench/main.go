@@ -3,6 +3,7 @@
 // device, at least ten times each.
 //
 //	go run ./test/bench                         in the lab's virtual machine
+//	go run ./test/bench -soft -only hint        there, without an RDMA device
 //	go run ./test/bench -device mlx5_0 -addr 10.0.0.1                  both ends here
 //	go run ./test/bench -device mlx5_0 -addr 10.0.0.2 -server "ssh b"  the server there
 //
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +33,9 @@ type options struct {
 	gid, peerGID       int
 	cpus, serverCPUs   string
 	runs               int
-	only, who          string
+	only, who, label   string
+	soft               bool
+	delay              time.Duration
 	results, doc       string
 	render             bool
 }
@@ -70,6 +74,9 @@ func run(ctx context.Context, args []string) error {
 	f.IntVar(&o.runs, "runs", 10, "`number` of runs of each")
 	f.StringVar(&o.only, "only", "", "`text` that the names of the measurements must have")
 	f.StringVar(&o.who, "who", "", "`names` of the contestants, separated by commas (default: all); those of one comparison belong in one run")
+	f.StringVar(&o.label, "label", "", "`text` before the names of the measurements in the results")
+	f.BoolVar(&o.soft, "soft", false, "in the lab: between two devices in software over its loopback, instead of its RDMA device")
+	f.DurationVar(&o.delay, "delay", 0, "in the lab, with -soft: `time` that a packet takes from one end to the other")
 	f.StringVar(&o.results, "results", "", "`file` that the results are added to")
 	f.StringVar(&o.doc, "doc", "", "Markdown `file` to render the results to")
 	f.BoolVar(&o.render, "render", false, "measure nothing, render -results to -doc")

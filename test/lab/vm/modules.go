@@ -15,7 +15,7 @@ import (
 var wanted = []string{
 	"crc32_generic", "crc32c_generic",
 	"virtio_pci", "9p", "9pnet_virtio",
-	"e1000e", "veth", "tun",
+	"e1000e", "veth", "tun", "sch_netem",
 	"ib_uverbs", "rdma_rxe",
 	"acpi_cpufreq", "cpufreq_powersave", "cpufreq_userspace", "cpufreq_ondemand", "cpufreq_conservative",
 }
