@@ -44,7 +44,7 @@ intervals are about the other work.
 	r.compared(&b, "Two lanes", "lanes", byLanes, metricRate)
 	r.compared(&b, "Completion", "completion", byCompletion, metricP50, metricP99, metricCPU, metricWakes)
 	r.compared(&b, "The hint, between devices in software", "soft hint", byHint, metricP50, metricP99)
-	r.compared(&b, "Two lanes, between devices in software that are 1 ms apart", "soft 1ms lanes", byLanes, metricRate)
+	r.compared(&b, "Two lanes, between devices in software that are 20 ms apart", "soft 20ms lanes", byLanes, metricRate)
 	r.switches(&b)
 	r.costs(&b)
 	if r.Machine == labMachine {
