@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
+	"github.com/rdmatune/rdmatune/internal/natural"
 	"github.com/rdmatune/rdmatune/internal/sysfs"
 )
 
@@ -210,37 +211,6 @@ func (s *survey) interruptTable() {
 	s.rows = rows
 }
 
-// natural orders names by their parts, numbers by value: mlx5_2 before mlx5_10.
-func natural(a, b string) int {
-	for a != "" && b != "" {
-		na, nb := digits(a), digits(b)
-		if na > 0 && nb > 0 {
-			x, y := strings.TrimLeft(a[:na], "0"), strings.TrimLeft(b[:nb], "0")
-			if len(x) != len(y) {
-				return len(x) - len(y)
-			}
-			if c := strings.Compare(x, y); c != 0 {
-				return c
-			}
-			a, b = a[na:], b[nb:]
-			continue
-		}
-		if a[0] != b[0] {
-			return int(a[0]) - int(b[0])
-		}
-		a, b = a[1:], b[1:]
-	}
-	return len(a) - len(b)
-}
-
-func digits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
-}
-
 // dirNames lists the subdirectories of dir, links to directories included, in
 // natural order: /sys/class/net holds a file, bonding_masters, among the devices.
 func (s *survey) dirNames(dir string) ([]string, error) {
@@ -249,6 +219,6 @@ func (s *survey) dirNames(dir string) ([]string, error) {
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !s.fs.IsDir(dir + "/" + name) })
-	slices.SortStableFunc(names, natural)
+	slices.SortStableFunc(names, natural.Compare)
 	return names, nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
+	"github.com/rdmatune/rdmatune/internal/natural"
 	"github.com/rdmatune/rdmatune/internal/pci"
 )
 
@@ -124,7 +126,7 @@ func (s *survey) rdmaNetdevs(dir, function string) []string {
 	if len(names) == 0 && function == "" {
 		add(s.optional(dir + "/parent")) // rxe without a GID: its port is down
 	}
-	slices.SortStableFunc(names, natural)
+	slices.SortStableFunc(names, natural.Compare)
 	return names
 }
 
@@ -186,9 +188,8 @@ func (s *survey) tellsManaged() bool {
 	if s.facts.Kernel == nil {
 		return false
 	}
-	major, rest, _ := strings.Cut(*s.facts.Kernel, ".")
-	x, _ := strconv.Atoi(major)
-	y, _ := strconv.Atoi(rest[:digits(rest)])
+	var x, y int
+	_, _ = fmt.Sscanf(*s.facts.Kernel, "%d.%d", &x, &y) // what does not parse is old
 	return x > 6 || x == 6 && y >= 12
 }
 
@@ -213,5 +214,5 @@ func (s *survey) soft() {
 		s.why("rdma."+softName+"."+fact, "software device")
 	}
 	s.facts.RDMA = append(s.facts.RDMA, d)
-	slices.SortStableFunc(s.facts.RDMA, func(a, b RDMA) int { return natural(a.Name, b.Name) })
+	slices.SortStableFunc(s.facts.RDMA, func(a, b RDMA) int { return natural.Compare(a.Name, b.Name) })
 }

@@ -596,17 +596,6 @@ func TestOnlyDrift(t *testing.T) {
 	}
 }
 
-func TestNatural(t *testing.T) {
-	order := []string{"", "0000:18:00.0/2", "0000:18:00.0/10", "10", "a", "policy2", "policy10", "policy10a"}
-	for i, a := range order {
-		for j, b := range order {
-			if got := natural(a, b); (got < 0) != (i < j) || (got == 0) != (i == j) {
-				t.Errorf("natural(%q, %q) = %d", a, b, got)
-			}
-		}
-	}
-}
-
 // A connection is switched also when only its lanes are to be others.
 func TestLanesOfConnections(t *testing.T) {
 	lanes := func(v param.Value, size int64) spec.Workload {

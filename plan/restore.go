@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/rdmatune/rdmatune/internal/natural"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/state"
 )
@@ -188,49 +188,17 @@ func (m *maker) sort() {
 	slices.SortStableFunc(m.plan.Changes, func(a, b Change) int {
 		return cmp.Or(
 			cmp.Compare(a.Target.Kind.Rank(), b.Target.Kind.Rank()),
-			natural(a.Workload, b.Workload),
+			natural.Compare(a.Workload, b.Workload),
 			cmp.Compare(published(a.Target), published(b.Target)),
-			natural(a.Target.Name, b.Target.Name),
+			natural.Compare(a.Target.Name, b.Target.Name),
 			cmp.Compare(a.Target.Incarnation, b.Target.Incarnation),
 			cmp.Compare(rank[a.ID], rank[b.ID]),
-			natural(a.Index, b.Index))
+			natural.Compare(a.Index, b.Index))
 	})
 	for _, list := range []*[]Note{&m.plan.Pending, &m.plan.Notes, &m.plan.Unreadable} {
 		slices.SortFunc(*list, func(a, b Note) int {
-			return cmp.Or(natural(a.Address, b.Address), cmp.Compare(a.Reason, b.Reason))
+			return cmp.Or(natural.Compare(a.Address, b.Address), cmp.Compare(a.Reason, b.Reason))
 		})
 		*list = slices.Compact(*list)
 	}
-}
-
-// natural compares texts with their numbers as numbers: policy9 before policy10.
-func natural(a, b string) int {
-	for a != "" && b != "" {
-		da, db := digits(a), digits(b)
-		if da > 0 && db > 0 {
-			na, errA := strconv.ParseUint(a[:da], 10, 64)
-			nb, errB := strconv.ParseUint(b[:db], 10, 64)
-			if errA == nil && errB == nil && na != nb {
-				return cmp.Compare(na, nb)
-			}
-			if a[:da] != b[:db] {
-				return cmp.Compare(a[:da], b[:db])
-			}
-			a, b = a[da:], b[db:]
-			continue
-		}
-		if a[0] != b[0] {
-			return cmp.Compare(a[0], b[0])
-		}
-		a, b = a[1:], b[1:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-func digits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
 }
