@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmatune/rdmatune/internal/peercred"
 	"github.com/rdmatune/rdmatune/internal/procs"
 )
 
@@ -219,7 +220,7 @@ func (c *Client) dial(ctx context.Context) (conn *net.UnixConn, pid int, err err
 		conn = any.(*net.UnixConn) // what the network "unix" gives
 		break
 	}
-	peer, err := peerOf(conn)
+	peer, err := peercred.Of(conn)
 	if err == nil && !c.trusted(peer.Uid) {
 		err = fmt.Errorf("user %d: %w", peer.Uid, errStranger)
 	}
@@ -227,18 +228,4 @@ func (c *Client) dial(ctx context.Context) (conn *net.UnixConn, pid int, err err
 		return nil, 0, errors.Join(fmt.Errorf("socket %q: %w", c.address, err), conn.Close())
 	}
 	return conn, int(peer.Pid), nil
-}
-
-// peerOf returns who listens at the other end of conn.
-func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var peer *unix.Ucred
-	var asked error
-	if err := raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
-	}
-	return peer, asked
 }

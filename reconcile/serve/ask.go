@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmatune/rdmatune/internal/peercred"
 	"github.com/rdmatune/rdmatune/reconcile"
 )
 
@@ -90,7 +91,7 @@ func dialDaemon(path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	peer, err := peerOf(conn)
+	peer, err := peercred.Of(conn)
 	if err == nil && peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
 		err = fmt.Errorf("user %d listens there, neither root nor you", peer.Uid)
 	}

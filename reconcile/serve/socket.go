@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/peercred"
 )
 
 // socketMode lets root and root's group ask.
@@ -77,7 +79,7 @@ func clear(path string) error {
 	conn, err := dialUnix(path)
 	if err == nil {
 		pid := 0
-		if peer, err := peerOf(conn); err == nil {
+		if peer, err := peercred.Of(conn); err == nil {
 			pid = int(peer.Pid)
 		}
 		return errors.Join(fmt.Errorf("socket %s: a daemon answers there already (pid %d)", path, pid), conn.Close())
@@ -115,18 +117,4 @@ func dialUnix(path string) (conn *net.UnixConn, err error) {
 		return err
 	})
 	return conn, err
-}
-
-// peerOf returns who listens at the other end of conn.
-func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var peer *unix.Ucred
-	var asked error
-	if err := raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
-	}
-	return peer, asked
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers"
+	"github.com/rdmatune/rdmatune/internal/peercred"
 	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
@@ -87,7 +88,7 @@ func (d *dir) connect(ctx context.Context, p *Process) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", p.PID, err)
 	}
-	cred, err := peerCred(c)
+	cred, err := peercred.Of(c)
 	if err == nil && (int(cred.Pid) != p.PID || cred.Uid != p.UID) {
 		err = errImpostor
 	}

@@ -4,6 +4,8 @@ import (
 	"net"
 	"os"
 	"sync"
+
+	"github.com/rdmatune/rdmatune/internal/peercred"
 )
 
 const (
@@ -26,7 +28,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		cred, err := peerCred(c)
+		cred, err := peercred.Of(c)
 		if err != nil {
 			c.Close()
 			continue

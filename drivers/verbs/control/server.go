@@ -9,10 +9,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/peercred"
 )
 
 // A Service is what a process does for its socket.
@@ -78,7 +79,7 @@ func Serve(ctx context.Context, runDir string, svc Service) (*Server, error) {
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    8 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			cred, err := peerCred(c)
+			cred, err := peercred.Of(c)
 			if err != nil {
 				return ctx
 			}
@@ -174,22 +175,4 @@ func decodeOrder(r io.Reader) (Order, error) {
 		return o, errors.New("order: more than one value")
 	}
 	return o, o.check()
-}
-
-func peerCred(c net.Conn) (*unix.Ucred, error) {
-	u, ok := c.(syscall.Conn)
-	if !ok {
-		return nil, errors.New("not a unix socket")
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cred *unix.Ucred
-	var cerr error
-	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, cerr); err != nil {
-		return nil, fmt.Errorf("peer credentials: %w", err)
-	}
-	return cred, nil
 }
