@@ -14,6 +14,8 @@ import (
 
 	"modernc.org/sqlite" // also the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 )
 
 // fileName is the database's file in the state directory.
@@ -96,7 +98,7 @@ func Open(ctx context.Context, dir string) (*DB, error) {
 // none yet. Where nothing can be written beside it, it is read as it is now.
 func OpenReadOnly(ctx context.Context, dir string) (*DB, error) {
 	// The library says only that it cannot open the file, not why.
-	f, err := openFile(filepath.Join(dir, fileName))
+	f, err := smallfile.Open(filepath.Join(dir, fileName), smallfile.Any)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

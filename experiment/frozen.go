@@ -5,16 +5,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 	"github.com/rdmatune/rdmatune/internal/walog"
 )
 
@@ -81,11 +80,11 @@ func readImage(path string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		image, err := readBounded(path)
+		image, err := smallfile.Read(path, maxImage, smallfile.Any)
 		if err != nil {
 			return nil, err
 		}
-		wal, err := readBounded(path + "-wal")
+		wal, err := smallfile.Read(path+"-wal", maxImage, smallfile.Any)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -122,43 +121,4 @@ func stamps(path string) (out [2]stamp, err error) {
 		out[i] = stamp{st.Size(), st.ModTime().UnixNano(), true}
 	}
 	return out, nil
-}
-
-// openFile opens a file for reading that is nothing else: no pipe, which would wait for a
-// writer, and no device, which has no end.
-func openFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func readBounded(path string) ([]byte, error) {
-	f, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	tooLarge := fmt.Errorf("%s: more than %d GiB", path, maxImage>>30)
-	if st.Size() > maxImage {
-		return nil, tooLarge
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxImage+1))
-	if err == nil && len(b) > maxImage {
-		err = tooLarge
-	}
-	return b, err
 }

@@ -226,17 +226,18 @@ func TestSpecialFiles(t *testing.T) {
 			"directory": func(path string) error { return os.Mkdir(path, 0o700) },
 			"device":    func(path string) error { return os.Symlink("/dev/zero", path) },
 		} {
-			path := filepath.Join(t.TempDir(), name)
-			if err := make(path); err != nil {
+			dir := t.TempDir()
+			db := filepath.Join(dir, fileName)
+			if err := errors.Join(os.WriteFile(db, nil, 0o600), os.RemoveAll(filepath.Join(dir, name)), make(filepath.Join(dir, name))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := readBounded(path); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			if _, err := readImage(db); err == nil || !strings.Contains(err.Error(), kind+", not a regular file") {
 				t.Errorf("%s as %s: %v", kind, name, err)
 			}
 			if name != fileName {
 				continue
 			}
-			if db, err := OpenReadOnly(t.Context(), filepath.Dir(path)); err == nil {
+			if db, err := OpenReadOnly(t.Context(), dir); err == nil {
 				t.Errorf("%s as %s: opened: %v", kind, name, db)
 			}
 		}

@@ -4,16 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdmatune/rdmatune/apply"
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 	"github.com/rdmatune/rdmatune/spec"
 )
 
@@ -119,24 +118,9 @@ func (l *Loop) heldSpec(path string) (_ *spec.Spec, loaded time.Time, err error)
 
 // readLastGood reads a copy that is a file of this user alone.
 func readLastGood(name string) (c lastGood, err error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	b, err := smallfile.Read(name, maxLastGood, smallfile.Private)
 	if err != nil {
 		return c, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return c, &os.PathError{Op: "stat", Path: name, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return c, fmt.Errorf("%s: it is not a file that its owner, user %d, alone may read and write", name, os.Geteuid())
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxLastGood+1))
-	if err != nil {
-		return c, err
-	}
-	if len(b) > maxLastGood {
-		return c, fmt.Errorf("%s: it has more than %d bytes", name, maxLastGood)
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
 		return c, fmt.Errorf("%s: damaged: %w", name, err)

@@ -107,12 +107,12 @@ func TestLastGood(t *testing.T) {
 		"of zeros":                {func(h *heldTest) { h.write(h.copy, strings.Repeat("\x00", 1000)) }, "damaged"},
 		"another text":            {func(h *heldTest) { h.replace("d29ya2xvYWQgInciIHs", "d29ya2xvYWQgIngiIHs") }, "damaged"},
 		"no text":                 {func(h *heldTest) { h.replace(`"texts":{`, `"others":{`) }, "file does not exist"},
-		"too large":               {func(h *heldTest) { h.must(os.Truncate(h.copy, maxLastGood+1)) }, "more than"},
-		"for all to read":         {func(h *heldTest) { h.must(os.Chmod(h.copy, 0o644)) }, "alone may read and write"},
-		"somebody else's":         {func(h *heldTest) { h.must(os.Chown(h.copy, 65534, 65534)) }, "alone may read and write"},
-		"a link":                  {func(h *heldTest) { h.must(os.Rename(h.copy, h.copy+"2")); h.must(os.Symlink(h.copy+"2", h.copy)) }, unix.ELOOP.Error()},
-		"a directory":             {func(h *heldTest) { h.must(os.Remove(h.copy)); h.must(os.Mkdir(h.copy, 0o700)) }, "alone may read and write"},
-		"a pipe":                  {func(h *heldTest) { h.must(os.Remove(h.copy)); h.must(unix.Mkfifo(h.copy, 0o600)) }, "alone may read and write"},
+		"too large":               {func(h *heldTest) { h.must(os.Truncate(h.copy, maxLastGood+1)) }, "larger than 16 MiB"},
+		"for all to read":         {func(h *heldTest) { h.must(os.Chmod(h.copy, 0o644)) }, "others may read or write it (mode 0644)"},
+		"somebody else's":         {func(h *heldTest) { h.must(os.Chown(h.copy, 65534, 65534)) }, "it belongs to user 65534"},
+		"a link":                  {func(h *heldTest) { h.must(os.Rename(h.copy, h.copy+"2")); h.must(os.Symlink(h.copy+"2", h.copy)) }, "a symbolic link, not a regular file"},
+		"a directory":             {func(h *heldTest) { h.must(os.Remove(h.copy)); h.must(os.Mkdir(h.copy, 0o700)) }, "a directory, not a regular file"},
+		"a pipe":                  {func(h *heldTest) { h.must(os.Remove(h.copy)); h.must(unix.Mkfifo(h.copy, 0o600)) }, "a pipe, not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHeldTest(t)

@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
-	"syscall"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 )
 
 // A Source is all that a spec was loaded from, so that it can be loaded again when its
@@ -95,21 +95,9 @@ func specFiles(path string) ([]string, error) {
 }
 
 func readFile(name string) ([]byte, error) {
-	// Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	src, err := smallfile.Read(name, maxFile, smallfile.Any)
 	if err != nil {
 		return nil, fileError(err)
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fileError(err)
-	}
-	if len(src) > maxFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
 	}
 	return bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), nil
 }

@@ -7,15 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 	"github.com/rdmatune/rdmatune/param"
 )
 
@@ -207,7 +206,7 @@ const documentName = "state.json"
 // Load reads the document of a state directory; one that is not there is empty.
 func Load(dir string) (*Document, error) {
 	name := filepath.Join(dir, documentName)
-	b, err := readFile(name, maxDocument)
+	b, err := smallfile.Read(name, maxDocument, smallfile.Any)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Document{Version: formatVersion, Generations: map[string]Generation{}}, nil
 	}
@@ -226,24 +225,6 @@ func Load(dir string) (*Document, error) {
 		d.Generations = map[string]Generation{}
 	}
 	return d, nil
-}
-
-// readFile reads a file of at most limit bytes.
-func readFile(name string, limit int64) ([]byte, error) {
-	// Without O_NONBLOCK, opening a pipe would wait for a writer.
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", name))
-	}
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s is larger than %d bytes", name, limit)
-	}
-	return b, err
 }
 
 // Save replaces the document atomically and durably, and raises its serial.

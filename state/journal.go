@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 	"github.com/rdmatune/rdmatune/param"
 )
 
@@ -117,7 +118,7 @@ func (j *Journal) Close() error {
 // is no journal. A torn last line, which a crash in the middle of Append leaves,
 // was never acted upon and is ignored.
 func ReadJournal(dir string) ([]Record, error) {
-	b, err := readFile(filepath.Join(dir, journalName), maxJournal)
+	b, err := smallfile.Read(filepath.Join(dir, journalName), maxJournal, smallfile.Any)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
@@ -106,16 +107,13 @@ func openSaved(args []string) (*plan.Saved, error) {
 	if len(args) == 0 || strings.HasSuffix(args[0], ".hcl") {
 		return nil, nil
 	}
-	if st, err := os.Stat(args[0]); err != nil || !st.Mode().IsRegular() {
-		return nil, nil // loading the spec says what is wrong
-	}
-	f, err := os.Open(args[0])
+	f, err := smallfile.Open(args[0], smallfile.Any)
 	if err != nil {
-		return nil, nil
+		return nil, nil // loading the spec says what is wrong
 	}
 	defer f.Close()
 	saved, err := plan.LoadSaved(f)
-	if errors.Is(err, plan.ErrNotSaved) && !strings.HasSuffix(args[0], ".plan") && !cutShort(args[0]) {
+	if errors.Is(err, plan.ErrNotSaved) && !strings.HasSuffix(args[0], ".plan") && !cutShort(f) {
 		return nil, nil
 	}
 	if err != nil {
@@ -126,14 +124,9 @@ func openSaved(args []string) (*plan.Saved, error) {
 
 // cutShort reports whether a file is empty or begins as a saved plan does and no spec
 // can: what is left of a plan that was not copied whole.
-func cutShort(name string) bool {
-	f, err := os.Open(name)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
+func cutShort(f io.ReaderAt) bool {
 	first := make([]byte, 1)
-	n, err := f.Read(first)
+	n, err := f.ReadAt(first, 0)
 	return n == 0 && err == io.EOF || n == 1 && first[0] == '{'
 }
 

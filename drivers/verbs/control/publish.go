@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
+
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 )
 
 const (
@@ -56,30 +56,14 @@ func hintPath(runDir, workload string) string {
 }
 
 // ReadPublished returns what was published for a workload, nil when nothing was,
-// and the file's path. Files that another user could have written are refused: the
-// owner must be root or, unless this is root, this user, and nobody else may write.
+// and the file's path. A file that is not root's or this user's, or that
+// others may write, is refused.
 func ReadPublished(runDir, workload string) (*Settings, string, error) {
 	path := hintPath(runDir, workload)
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
+	b, err := smallfile.Read(path, maxHintFile, smallfile.Trusted)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil, path, nil
 	}
-	if err != nil {
-		return nil, path, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, path, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o022 != 0 {
-		return nil, path, fmt.Errorf("%s: not a file that only its owner may write", path)
-	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return nil, path, fmt.Errorf("%s: belongs to user %d", path, st.Uid)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxHintFile+1))
 	if err != nil {
 		return nil, path, err
 	}
@@ -91,9 +75,6 @@ func ReadPublished(runDir, workload string) (*Settings, string, error) {
 }
 
 func parsePublished(b []byte, workload string) (*Settings, error) {
-	if len(b) > maxHintFile {
-		return nil, fmt.Errorf("more than %d bytes", maxHintFile)
-	}
 	var p published
 	if err := json.Unmarshal(b, &p); err != nil {
 		return nil, err

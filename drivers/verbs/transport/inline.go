@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
+	"github.com/rdmatune/rdmatune/internal/smallfile"
 )
 
 const (
@@ -61,23 +61,9 @@ func inlineLimit(dir string, dev verbs.Device, pd verbs.PD, cq verbs.CQ) (limit 
 	return limit, writeDevice(path, identify(a, limit)), nil
 }
 
-// readDevice reads a device file that root or this user owns and nobody else may
-// write.
+// readDevice reads a device file that nobody but root and this user may have written.
 func readDevice(path string) (deviceFile, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return deviceFile{}, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return deviceFile{}, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return deviceFile{}, fmt.Errorf("%s: others may write it", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxDeviceFile+1))
+	b, err := smallfile.Read(path, maxDeviceFile, smallfile.Trusted)
 	if err != nil {
 		return deviceFile{}, err
 	}
@@ -89,9 +75,6 @@ func readDevice(path string) (deviceFile, error) {
 }
 
 func parseDevice(b []byte) (deviceFile, error) {
-	if len(b) > maxDeviceFile {
-		return deviceFile{}, fmt.Errorf("more than %d bytes", maxDeviceFile)
-	}
 	var d deviceFile
 	if err := json.Unmarshal(b, &d); err != nil {
 		return deviceFile{}, err
