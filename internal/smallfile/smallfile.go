@@ -92,12 +92,10 @@ func (r Rule) check(name string, info fs.FileInfo) error {
 	}
 	owner, me, perm := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid(), info.Mode().Perm()
 	switch {
-	case r == Trusted && owner != 0 && int(owner) != me:
-		return fmt.Errorf("%s: it belongs to user %d, neither root nor user %d", name, owner, me)
+	case r != Any && int(owner) != me && (r == Private || owner != 0):
+		return fmt.Errorf("%s: it belongs to user %d, not to user %d", name, owner, me)
 	case r == Trusted && perm&0o022 != 0:
 		return fmt.Errorf("%s: others may write it (mode %#o)", name, perm)
-	case r == Private && int(owner) != me:
-		return fmt.Errorf("%s: it belongs to user %d, not to user %d", name, owner, me)
 	case r == Private && perm&0o077 != 0:
 		return fmt.Errorf("%s: others may read or write it (mode %#o)", name, perm)
 	}

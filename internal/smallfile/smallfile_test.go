@@ -81,7 +81,7 @@ func TestRead(t *testing.T) {
 		tests["somebody's"] = struct {
 			make func(path string) error
 			want wants
-		}{holding("text", 0o600, 12345), wants{"", "it belongs to user 12345, neither root nor user 0", "it belongs to user 12345, not to user 0"}}
+		}{holding("text", 0o600, 12345), wants{"", "it belongs to user 12345, not to user 0", "it belongs to user 12345, not to user 0"}}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
