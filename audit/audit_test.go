@@ -2,10 +2,8 @@ package audit
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +12,9 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdmatune/rdmatune/internal/fixture"
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/node"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden reports")
 
 // machine returns a captured node with process 100 of user 1000, whose home is
 // /home/u, with the given environment, mapped files, and further files.
@@ -128,7 +125,7 @@ func TestReport(t *testing.T) {
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.txt", b.String())
+	golden.Check(t, "report.txt", b.String())
 	j, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +205,7 @@ func TestCompare(t *testing.T) {
 	if err := Compare([]string{"a", "b", "c"}, []*Report{a, b, c}).WriteText(&s); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "compare.txt", s.String())
+	golden.Check(t, "compare.txt", s.String())
 	if _, err := ReadReport([]byte(`{"format_version":"2.0"}`)); err == nil {
 		t.Error("a report of another major version is read")
 	}
@@ -322,23 +319,6 @@ func TestOwnNames(t *testing.T) {
 		if (strings.HasPrefix(word, "RDMATUNE_") || strings.HasPrefix(word, "RDMA_LOW")) && VariableByName(word) == nil {
 			t.Errorf("the code reads %s, which has no row", word)
 		}
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
 	}
 }
 

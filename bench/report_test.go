@@ -3,14 +3,11 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/measure"
 )
 
@@ -37,35 +34,17 @@ func TestReport(t *testing.T) {
 	if err := rep.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.txt", text.Bytes())
+	golden.Check(t, "report.txt", text.Bytes())
 	js, err := json.MarshalIndent(rep, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.json", append(js, '\n'))
+	golden.Check(t, "report.json", append(js, '\n'))
 	if rep.OK() {
 		t.Error("a report with lost messages is OK")
 	}
 	empty, err := json.Marshal(Report{})
 	if err != nil || !bytes.Contains(empty, []byte(`"sizes":[],`)) || !bytes.Contains(empty, []byte(`"switches":[]`)) {
 		t.Errorf("an empty report is %s, error %v", empty, err)
-	}
-}
-
-// golden compares with testdata/name; with UPDATE_GOLDEN=1 it writes the file.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }

@@ -5,13 +5,9 @@ package examples
 import (
 	"bytes"
 	"cmp"
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/rdmatune/rdmatune/audit/live"
 	"github.com/rdmatune/rdmatune/doctor"
@@ -22,14 +18,13 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
 	"github.com/rdmatune/rdmatune/state"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden plans")
 
 // machines are the simulated nodes of examples that are not for sim:dgx.
 var machines = map[string]string{"virtual-machine.hcl": "sim:vm", "shared-nic.hcl": "sim:shared"}
@@ -43,19 +38,7 @@ func TestExamplesPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			machine := cmp.Or(machines[name], "sim:dgx")
 			got := planOn(t, machine, name)
-			golden := filepath.Join("testdata", strings.TrimSuffix(name, ".hcl")+".plan")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := gocmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
+			golden.Check(t, strings.TrimSuffix(name, ".hcl")+".plan", got)
 			if again := planOn(t, machine, name); !bytes.Equal(got, again) {
 				t.Error("planning twice gives different bytes")
 			}

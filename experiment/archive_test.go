@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdmatune/rdmatune/internal/golden"
 )
 
 func newDB(t *testing.T) *DB {
@@ -150,14 +151,7 @@ func TestFormats(t *testing.T) {
 		if err := write(&b); err != nil {
 			t.Fatal(err)
 		}
-		want, err := os.ReadFile(filepath.Join("testdata", name))
-		if diff := cmp.Diff(string(want), b.String()); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				os.MkdirAll("testdata", 0o777)
-				os.WriteFile(filepath.Join("testdata", name), b.Bytes(), 0o666)
-			}
-		}
+		golden.Check(t, name, b.String())
 		if name == "export.csv" {
 			rows, err := csv.NewReader(&b).ReadAll()
 			if err != nil || len(rows) != 3 || rows[1][2] != e.Workload {

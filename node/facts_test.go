@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,10 +14,9 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdmatune/rdmatune/internal/fixture"
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/node"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func open(t testing.TB, ref string) *node.Node {
 	t.Helper()
@@ -43,23 +41,6 @@ func facts(t testing.TB, n *node.Node) *node.Facts {
 	return f
 }
 
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
-
 func marshal(t *testing.T, f *node.Facts) []byte {
 	t.Helper()
 	b, err := json.MarshalIndent(f, "", "  ")
@@ -77,10 +58,10 @@ func TestFacts(t *testing.T) {
 	}
 	for _, file := range archives {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			golden(t, strings.TrimSuffix(filepath.Base(file), ".txtar")+".json", marshal(t, facts(t, open(t, fixture.Tree(t, file)))))
+			golden.Check(t, strings.TrimSuffix(filepath.Base(file), ".txtar")+".json", marshal(t, facts(t, open(t, fixture.Tree(t, file)))))
 		})
 	}
-	t.Run("small", func(t *testing.T) { golden(t, "sim-small.json", marshal(t, facts(t, open(t, "sim:small")))) })
+	t.Run("small", func(t *testing.T) { golden.Check(t, "sim-small.json", marshal(t, facts(t, open(t, "sim:small")))) })
 }
 
 // TestFactsRepeat: the same node gives the same bytes.

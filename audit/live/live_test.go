@@ -2,22 +2,17 @@ package live
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/internal/fixture"
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/node"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden views")
 
 // process returns the files of a captured process with two threads.
 func process(pid int, comm, cpus string, more ...txtar.File) []txtar.File {
@@ -109,7 +104,7 @@ func TestCaptured(t *testing.T) {
 	if err := v.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "captured.txt", b.String())
+	golden.Check(t, "captured.txt", b.String())
 	if _, err := json.Marshal(v); err != nil {
 		t.Error(err)
 	}
@@ -146,22 +141,5 @@ func TestManyQueuePairs(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "and 19984 more") || strings.Count(b.String(), "\n") > 30 {
 		t.Errorf("20000 queue pairs print as\n%.2000s", b.String())
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-)
 
-var update = flag.Bool("update", false, "rewrite what scripts compare with")
+	"github.com/rdmatune/rdmatune/internal/golden"
+)
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rdmatune": main})
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
-		UpdateScripts:       *update,
+		UpdateScripts:       *golden.Update,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("RDMATUNE_RUN_DIR", filepath.Join(e.WorkDir, "run"))

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/reconcile"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
 )
@@ -56,19 +54,7 @@ func TestWriteStatus(t *testing.T) {
 		if err := writeStatus(&b, &s, now); err != nil {
 			t.Fatal(err)
 		}
-		golden := filepath.Join("testdata", "status", name+".txt")
-		if *update {
-			if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), b.String()); diff != "" {
-			t.Errorf("%s: -want +got\n%s", name, diff)
-		}
+		golden.Check(t, filepath.Join("status", name+".txt"), b.String())
 	}
 }
 

@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"internal/natural":           {},
 	"internal/pci":               {},
 	"internal/fixture":           {},
+	"internal/golden":            {},
 	"internal/irqbalance":        {"internal/peercred", "internal/procs", "internal/smallfile"},
 	"internal/rivals":            {"internal/procs"},
 	"internal/cpupolicy":         {"internal/cpulist", "internal/sysfs"},

@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -20,11 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/rdmatune/rdmatune/experiment"
+	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/reconcile"
 	"github.com/rdmatune/rdmatune/reconcile/watch"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden file")
 
 func ptr(n int64) *int64 { return &n }
 
@@ -106,20 +104,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	golden := filepath.Join("testdata", "metrics.txt")
-	got := strings.Join(ours, "")
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	golden.Check(t, "metrics.txt", strings.Join(ours, ""))
 }
 
 // Whatever a status says, /metrics answers: workloads may be many, alike, and of any bytes.
