@@ -56,5 +56,7 @@ type WC struct {
 	Status  Status
 	ByteLen int // bytes received
 	QPN     uint32
-	Recv    bool // completion of a receive
+	Imm     uint32 // immediate data, in host order, when HasImm
+	Recv    bool   // completion of a receive
+	HasImm  bool   // IBV_WC_WITH_IMM: the message received came with Imm
 }

@@ -213,7 +213,8 @@ type QP interface {
 	Fail() error
 	State() QPState
 	// PostSend posts wrs in order and returns how many were taken. ENOMEM: the send
-	// queue is full; EINVAL: wrong state or more inline bytes than granted.
+	// queue is full; EINVAL: wrong state, more inline bytes than granted, or an immediate
+	// where there is none.
 	PostSend(wrs []SendWR) (int, error)
 	// PostRecv posts wrs in order and returns how many were taken.
 	PostRecv(wrs []RecvWR) (int, error)
@@ -247,6 +248,11 @@ type SendWR struct {
 	Op         Opcode
 	RemoteAddr uint64 // of OpWrite
 	RKey       uint32
+
+	// Imm is immediate data, in host order, that OpSend carries beside the bytes when
+	// HasImm (IBV_WR_SEND_WITH_IMM). OpWrite has none: EINVAL.
+	Imm    uint32
+	HasImm bool
 
 	Signaled  bool // completes on the send CQ; unsignaled ones complete with the next signaled one
 	Inline    bool // Buf is copied while posting
