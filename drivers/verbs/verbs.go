@@ -214,7 +214,7 @@ type QP interface {
 	State() QPState
 	// PostSend posts wrs in order and returns how many were taken. ENOMEM: the send
 	// queue is full; EINVAL: wrong state, more inline bytes than granted, or an immediate
-	// where there is none.
+	// of OpWrite.
 	PostSend(wrs []SendWR) (int, error)
 	// PostRecv posts wrs in order and returns how many were taken.
 	PostRecv(wrs []RecvWR) (int, error)
@@ -245,14 +245,12 @@ type SendWR struct {
 	Addr uint64
 	Len  int
 
-	Op         Opcode
+	Op     Opcode
+	HasImm bool   // OpSend carries Imm beside the bytes (IBV_WR_SEND_WITH_IMM); OpWrite cannot: EINVAL
+	Imm    uint32 // immediate data, in host order
+
 	RemoteAddr uint64 // of OpWrite
 	RKey       uint32
-
-	// Imm is immediate data, in host order, that OpSend carries beside the bytes when
-	// HasImm (IBV_WR_SEND_WITH_IMM). OpWrite has none: EINVAL.
-	Imm    uint32
-	HasImm bool
 
 	Signaled  bool // completes on the send CQ; unsignaled ones complete with the next signaled one
 	Inline    bool // Buf is copied while posting

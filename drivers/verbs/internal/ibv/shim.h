@@ -20,7 +20,8 @@ struct shim_recv {
 
 struct shim_wc {
 	uint64_t id;
-	int64_t status, byte_len;
+	int64_t byte_len;
+	int32_t status;
 	uint32_t qpn, imm;
 	uint8_t is_recv, has_imm;
 };

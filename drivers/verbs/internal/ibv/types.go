@@ -75,8 +75,9 @@ type RecvWR struct {
 
 // A WC is a completion; its layout is shim_wc's.
 type WC struct {
-	ID              uint64
-	Status, ByteLen int64
-	QPN, Imm        uint32
-	IsRecv, HasImm  bool
+	ID             uint64
+	ByteLen        int64
+	Status         int32
+	QPN, Imm       uint32
+	IsRecv, HasImm bool
 }
