@@ -108,8 +108,14 @@ func (l *lane) receive(buf int, wc *verbs.WC) error {
 	if wc.ByteLen == 0 {
 		return l.repeated(buf)
 	}
-	h, err := l.header(buf, wc)
-	if err != nil {
+	var h header
+	var err error
+	if wc.HasImm {
+		var ok bool
+		if h, ok = parseImmediate(wc.Imm, l.arrivedSeq, l.limit); !ok || wc.ByteLen > l.granted.Segment-headerLen {
+			return fmt.Errorf("%d bytes with immediate %#08x after message %d: %w", wc.ByteLen, wc.Imm, l.arrivedSeq, ErrProtocol)
+		}
+	} else if h, err = parseHeader(l.recvBuf(buf)[:wc.ByteLen]); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	switch ahead := int8(h.serial - uint8(l.recvs+1)); {
@@ -137,17 +143,6 @@ func (l *lane) receive(buf int, wc *verbs.WC) error {
 		err = c.tally()
 	}
 	return err
-}
-
-// header reads the header of the segment in buf.
-func (l *lane) header(buf int, wc *verbs.WC) (header, error) {
-	if !wc.HasImm {
-		return parseHeader(l.recvBuf(buf)[:wc.ByteLen])
-	}
-	if most := l.granted.Segment - headerLen; wc.ByteLen > most {
-		return header{}, fmt.Errorf("%w: message of %d bytes, %d granted", errWire, wc.ByteLen, most)
-	}
-	return parseImmediate(wc.Imm, l.arrivedSeq, l.limit)
 }
 
 // repeated drops a segment that was here before, or an empty one, which nobody sends.

@@ -50,7 +50,7 @@ func (l *lane) postMessage(seq uint64, msg []byte, k tier) error {
 		h.put(w.Buf)
 		w.Buf = w.Buf[:headerLen+copy(w.Buf[headerLen:], msg)]
 	}
-	l.add(w, sent{kind: sentMessage, tier: k})
+	l.add(&w, sent{kind: sentMessage, tier: k})
 	return l.flush()
 }
 
@@ -105,17 +105,17 @@ func (l *lane) number(h *header) {
 func (l *lane) addSegment(b []byte, h header, r sent) {
 	l.number(&h)
 	h.put(b)
-	l.add(verbs.SendWR{Buf: b, LKey: l.mr.LKey(), Inline: len(b) <= l.inline}, r)
+	l.add(&verbs.SendWR{Buf: b, LKey: l.mr.LKey(), Inline: len(b) <= l.inline}, r)
 }
 
 // addWrite adds an RDMA write of a rendezvous to the batch.
 func (l *lane) addWrite(w verbs.SendWR) {
 	l.writes++
-	l.add(w, sent{kind: sentWrite})
+	l.add(&w, sent{kind: sentWrite})
 }
 
-// add completes a work request and its record.
-func (l *lane) add(w verbs.SendWR, r sent) {
+// add completes a work request and its record, and adds it to the batch.
+func (l *lane) add(w *verbs.SendWR, r sent) {
 	l.unsignaled++
 	w.Signaled = r.kind == sentControl || l.unsignaled >= min(l.prof.signal, max(l.prof.depth/4, 1))
 	if w.Signaled {
@@ -129,7 +129,7 @@ func (l *lane) add(w verbs.SendWR, r sent) {
 	l.records[l.posted%uint64(len(l.records))] = r
 	l.posted++
 	l.highWater = max(l.highWater, l.outstanding())
-	l.batch[l.batched] = w
+	l.batch[l.batched] = *w
 	l.batched++
 }
 

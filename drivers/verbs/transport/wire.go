@@ -149,16 +149,15 @@ func (h *header) compact(last uint64) (imm uint32, ok bool) {
 }
 
 // parseImmediate reads it, at an end where last arrived last on the lane and that may
-// send limit messages. Of a segment that was here before only the serial comes out
-// right.
-func parseImmediate(imm uint32, last uint64, limit uint32) (header, error) {
-	distance := uint64(imm >> immDistance & maxDistance)
-	h := header{kind: segData, tier: tier(imm >> immTier), serial: uint8(imm >> immSerial), immediate: true, seq: last + distance}
-	h.credits = limit + uint32(uint16(imm)-uint16(limit))
-	if distance == 0 || h.seq < last {
-		return header{}, fmt.Errorf("%w: immediate %#08x after message %d", errWire, imm, last)
+// send limit messages; false for what makes no sense. Of a segment that was here before
+// only the serial comes out right.
+func parseImmediate(imm uint32, last uint64, limit uint32) (header, bool) {
+	h := header{
+		kind: segData, tier: tier(imm >> immTier), serial: uint8(imm >> immSerial), immediate: true,
+		credits: limit + uint32(uint16(imm)-uint16(limit)),
+		seq:     last + uint64(imm>>immDistance&maxDistance),
 	}
-	return h, nil
+	return h, h.seq > last
 }
 
 // laneCounts packs how many segments were sent on each lane.
