@@ -111,8 +111,7 @@ func (l *lane) receive(buf int, wc *verbs.WC) error {
 	var h header
 	var err error
 	if wc.HasImm {
-		var ok bool
-		if h, ok = parseImmediate(wc.Imm, l.arrivedSeq, l.limit); !ok || wc.ByteLen > l.granted.Segment-headerLen {
+		if !h.expand(wc.Imm, l.arrivedSeq, l.limit) || wc.ByteLen > l.granted.Segment-headerLen {
 			return fmt.Errorf("%d bytes with immediate %#08x after message %d: %w", wc.ByteLen, wc.Imm, l.arrivedSeq, ErrProtocol)
 		}
 	} else if h, err = parseHeader(l.recvBuf(buf)[:wc.ByteLen]); err != nil {
@@ -167,7 +166,8 @@ func (l *lane) keep(h *header, buf, n int) error {
 	if l.ftail-l.fhead == uint64(len(l.fifo)) || h.seq <= l.arrivedSeq {
 		return fmt.Errorf("message %d without credit or order: %w", h.seq, ErrProtocol)
 	}
-	a := arrived{header: *h, buf: buf}
+	a := &l.fifo[l.ftail%uint64(len(l.fifo))]
+	*a = arrived{header: *h, buf: buf}
 	if h.kind == segOffer {
 		if err := c.offered(h); err != nil {
 			return err
@@ -180,7 +180,6 @@ func (l *lane) keep(h *header, buf, n int) error {
 	if c.cur.has(l) { // else the peer has gone over to the next lanes already
 		c.lastSeq = max(c.lastSeq, h.seq)
 	}
-	l.fifo[l.ftail%uint64(len(l.fifo))] = a
 	l.ftail++
 	c.recvReady.ring()
 	if c.bye != nil {

@@ -29,12 +29,14 @@ func TestImmediateLayout(t *testing.T) {
 		h := header{kind: segData, serial: 200, credits: c.credits, seq: 70}
 		imm, _ := h.compact(3)
 		h.immediate = true
-		if got, ok := parseImmediate(imm, 3, c.limit); got != h || !ok {
+		var got header
+		if ok := got.expand(imm, 3, c.limit); got != h || !ok {
 			t.Errorf("%d credits, known %d: read as %+v, %v", c.credits, c.limit, got, ok)
 		}
 	}
 	for imm, last := range map[uint32]uint64{0: 0, 0x80ffffff: 9, 0x00070010: 9, 0x01070010: math.MaxUint64, 0x7f070010: math.MaxUint64 - 5} {
-		if h, ok := parseImmediate(imm, last, 16); ok {
+		var h header
+		if h.expand(imm, last, 16) {
 			t.Errorf("%#08x after message %d: accepted as %+v", imm, last, h)
 		}
 	}
@@ -45,8 +47,8 @@ func FuzzImmediate(f *testing.F) {
 	f.Add(uint32(0x7f00ffff), uint64(math.MaxUint64-126), uint32(math.MaxUint32))
 	f.Add(uint32(0), uint64(0), uint32(0))
 	f.Fuzz(func(t *testing.T, imm uint32, last uint64, limit uint32) {
-		h, ok := parseImmediate(imm, last, limit)
-		if !ok {
+		var h header
+		if !h.expand(imm, last, limit) {
 			if imm>>immDistance&maxDistance != 0 && last < math.MaxUint64-maxDistance {
 				t.Fatalf("%#08x after %d is refused", imm, last)
 			}

@@ -148,16 +148,16 @@ func (h *header) compact(last uint64) (imm uint32, ok bool) {
 	return uint32(h.tier)<<immTier | uint32(distance)<<immDistance | uint32(h.serial)<<immSerial | h.credits&0xffff, true
 }
 
-// parseImmediate reads it, at an end where last arrived last on the lane and that may
+// expand is the way back, at an end where last arrived last on the lane and that may
 // send limit messages; false for what makes no sense. Of a segment that was here before
 // only the serial comes out right.
-func parseImmediate(imm uint32, last uint64, limit uint32) (header, bool) {
-	h := header{
+func (h *header) expand(imm uint32, last uint64, limit uint32) bool {
+	*h = header{
 		kind: segData, tier: tier(imm >> immTier), serial: uint8(imm >> immSerial), immediate: true,
 		credits: limit + uint32(uint16(imm)-uint16(limit)),
 		seq:     last + uint64(imm>>immDistance&maxDistance),
 	}
-	return h, h.seq > last
+	return h.seq > last
 }
 
 // laneCounts packs how many segments were sent on each lane.
