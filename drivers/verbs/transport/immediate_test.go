@@ -208,7 +208,8 @@ func TestHostileImmediates(t *testing.T) {
 }
 
 // TestRepeatedImmediate delivers segments again as soft RoCE does (see lane.repeated):
-// whole, with a serial, a distance and credits of old, or empty with only the immediate.
+// whole, with a serial, a distance and credits of old, or what is left after some of its
+// packets, which may be nothing, with the same immediate.
 func TestRepeatedImmediate(t *testing.T) {
 	size := int64(1024)
 	f := &follow{hint: &size, completion: completionEvent}
@@ -221,7 +222,7 @@ func TestRepeatedImmediate(t *testing.T) {
 	var old []verbs.SendWR
 	for seq := uint64(1); seq <= 5; seq++ {
 		out.ready += uint32(seq)
-		if err := out.postMessage(seq*3, []byte{byte(seq)}, tierInline); err != nil {
+		if err := out.postMessage(seq*3, bytes.Repeat([]byte{byte(seq)}, 9), tierInline); err != nil {
 			t.Fatal(err)
 		}
 		w := out.batch[0]
@@ -241,7 +242,7 @@ func TestRepeatedImmediate(t *testing.T) {
 	}
 	before := now()
 	for i, w := range old {
-		for _, n := range []int{len(w.Buf), 0} {
+		for _, n := range []int{9, 1, 0} {
 			wc := verbs.WC{ByteLen: n, Imm: w.Imm, HasImm: true}
 			copy(in.recvBuf(6), w.Buf[:n])
 			if err := in.receive(6, &wc); err != nil {
@@ -254,8 +255,8 @@ func TestRepeatedImmediate(t *testing.T) {
 	if err := in.receive(6, &verbs.WC{Imm: imm, HasImm: true}); err != nil {
 		t.Error(err)
 	}
-	if after := now(); after != before || in.repeats != 11 {
-		t.Errorf("%d segments are new to the receiver: %+v, then %+v", 11-in.repeats, before, after)
+	if after := now(); after != before || in.repeats != 16 {
+		t.Errorf("%d segments are new to the receiver: %+v, then %+v", 16-in.repeats, before, after)
 	}
 	if err := errors.Join(out.postMessage(16, []byte("next"), tierInline), carry(out, in, 6)); err != nil || in.arrivedSeq != 16 {
 		t.Errorf("after that: message %d, %v", in.arrivedSeq, err)
