@@ -385,5 +385,5 @@ func (a *run) fail(ctx context.Context, t *target, err error) {
 		a.note(t)
 		return
 	}
-	a.rollback(context.WithoutCancel(ctx), t.workload)
+	a.rollback(context.WithoutCancel(ctx), t.workload, false)
 }

@@ -363,12 +363,18 @@ func TestSwitchOutcomes(t *testing.T) {
 			if err != nil || doc.Generations["w"].Rejected != tt.rejected {
 				t.Errorf("generation %+v, %v; want rejected %v", doc.Generations["w"], err, tt.rejected)
 			}
+			if r, ok := doc.Rejections["w"]; ok != tt.rejected || ok && (r.Spec == "" || !slices.Equal(r.Kinds, []param.Kind{param.Hint})) {
+				t.Errorf("rejected: %+v", doc.Rejections)
+			}
 			if tt.rejected && b.hints.generation <= 1 {
 				t.Errorf("going back had generation %d; it must be higher than the rejected one", b.hints.generation)
 			}
 			b.hints.fail = nil
 			if res, err := b.apply(t.Context(), tuned, nil); err != nil || res.ExitCode() != ExitDone {
 				t.Fatalf("the next apply: %+v, %v", res, err)
+			}
+			if doc, err := state.Load(b.node.StateDir()); err != nil || len(doc.Rejections) > 0 {
+				t.Errorf("still rejected after it worked: %+v, %v", doc.Rejections, err)
 			}
 			b.wantNoChanges(tuned)
 		})

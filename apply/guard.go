@@ -68,9 +68,10 @@ func (a *run) guard(ctx context.Context) {
 	}
 	for _, w := range breached {
 		if !a.failed[w] {
-			a.rollback(context.WithoutCancel(ctx), w)
+			a.rollback(context.WithoutCancel(ctx), w, true)
 		}
 	}
+	a.accept()
 	// What was undone needs no verdict, unless what came back does.
 	for _, g := range a.plan.Guards {
 		if a.failed[g.Workload] && !slices.Contains(due, g.Address()) {

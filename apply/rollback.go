@@ -14,8 +14,8 @@ import (
 )
 
 // rollback undoes what this run did for a workload, the last change first. A step
-// that fails does not stop the others.
-func (a *run) rollback(ctx context.Context, workload string) {
+// that fails does not stop the others. breached: a guard was.
+func (a *run) rollback(ctx context.Context, workload string, breached bool) {
 	a.failed[workload] = true
 	a.result.RolledBack = append(a.result.RolledBack, workload)
 	var hints, others []*target
@@ -28,11 +28,45 @@ func (a *run) rollback(ctx context.Context, workload string) {
 			others = append(others, t)
 		}
 	}
+	a.reject(workload, hints, others, breached)
 	if len(hints) > 0 {
 		a.undoHints(ctx, workload, hints)
 	}
 	for _, t := range others {
 		a.undo(ctx, t)
+	}
+}
+
+// reject remembers what is undone, so that nobody makes it again unasked: of a breach all
+// of it. What went together with a write that did not work may well go with the next try,
+// but that connections are switched to and fro.
+func (a *run) reject(workload string, hints, others []*target, breached bool) {
+	undone := hints
+	if breached {
+		undone = slices.Concat(hints, others)
+	}
+	r := state.Rejection{Spec: a.plan.Digests[workload]}
+	for _, t := range undone {
+		r.Kinds = append(r.Kinds, t.target.Kind)
+	}
+	if len(r.Kinds) == 0 || r.Spec == "" {
+		return
+	}
+	slices.Sort(r.Kinds)
+	r.Kinds = slices.Compact(r.Kinds)
+	a.doc.Reject(workload, r)
+	if err := a.journal.Append(state.Record{Run: a.Experiment.ID, BootID: a.plan.BootID, Workload: workload, Rejection: &r}); err != nil {
+		a.result.Failures = append(a.result.Failures, fmt.Errorf("workload %s: what is rolled back: %w", workload, err))
+	}
+}
+
+// accept forgets what was rejected of workloads for which this run has made just that.
+func (a *run) accept() {
+	for _, t := range a.targets {
+		r, rejected := a.doc.Rejections[t.workload]
+		if rejected && t.through && !a.failed[t.workload] && slices.Contains(r.Kinds, t.target.Kind) {
+			delete(a.doc.Rejections, t.workload)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -22,7 +23,7 @@ func Make(in Input) *Plan {
 		claimed: map[state.Key]claim{},
 		plan: &Plan{
 			Policies: map[string]Policy{}, Orders: map[param.Target]param.Order{},
-			Generations: map[string]state.Generation{}, Base: in.State.Clone(), BootID: in.BootID, Destroy: in.Destroy,
+			Generations: map[string]state.Generation{}, Digests: map[string]string{}, Base: in.State.Clone(), BootID: in.BootID, Destroy: in.Destroy,
 		},
 	}
 	m.plan.Notes = append(m.plan.Notes, in.Notes...)
@@ -47,7 +48,26 @@ func Make(in Input) *Plan {
 	})
 	m.restore()
 	m.sort()
+	m.noteRejected()
 	return m.plan
+}
+
+// Rejected reports whether c is what was rolled back when it was made last, as doc has it.
+func (p *Plan) Rejected(c Change, doc *state.Document) bool {
+	r, ok := doc.Rejections[c.Workload]
+	return ok && c.Action != param.Restore && r.Spec == p.Digests[c.Workload] && slices.Contains(r.Kinds, c.Target.Kind)
+}
+
+// noteRejected says of which workloads the plan makes again what was rolled back.
+func (m *maker) noteRejected() {
+	said := map[spec.Part]bool{}
+	for _, c := range m.plan.Changes {
+		part := spec.Part{Workload: c.Workload, Kind: c.Target.Kind}
+		if !said[part] && m.plan.Rejected(c, m.in.State) {
+			said[part] = true
+			m.note(&m.plan.Notes, c.Workload, c.Target.Kind, "", "the same was rolled back when it was made last (rdmatune experiments list has the run)")
+		}
+	}
 }
 
 type maker struct {
@@ -121,7 +141,7 @@ func (m *maker) workload(w spec.Workload) {
 			m.targets(w, want, o)
 		}
 	}
-	m.plan.Policies[w.Address] = policy
+	m.plan.Policies[w.Address], m.plan.Digests[w.Address] = policy, digest(w)
 	for _, g := range w.Guards {
 		m.plan.Guards = append(m.plan.Guards, Guard{
 			Workload: w.Address, Device: w.Device, Name: g.Name, Kind: g.Kind, Size: g.Size, Count: g.Count, Peer: g.Peer,
@@ -129,6 +149,25 @@ func (m *maker) workload(w spec.Workload) {
 		})
 	}
 	m.live(w)
+}
+
+// digest is of what the spec says of w, whichever targets it finds on the node.
+func digest(w spec.Workload) string {
+	var lines []string
+	for _, want := range w.Wants {
+		for _, t := range want.Targets {
+			for _, s := range t.Settings {
+				lines = append(lines, fmt.Sprintf("%s %s = %s", want.Kind, s.ID, s.Value))
+			}
+		}
+	}
+	for _, g := range w.Guards {
+		g.Range = hcl.Range{}
+		lines = append(lines, fmt.Sprintf("guard %+v", g))
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(lines), "\n")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // targets plans a kind whose targets the spec names.

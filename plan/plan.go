@@ -95,6 +95,8 @@ type Plan struct {
 
 	// Policies tells how each workload wants failures handled.
 	Policies map[string]Policy
+	// Digests are of what the spec says of each workload: its settings and its guards.
+	Digests map[string]string
 	// Orders accompany the changes of a target to its driver.
 	Orders map[param.Target]param.Order
 	// Generations are the workloads' generations after the plan.

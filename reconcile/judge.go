@@ -98,10 +98,12 @@ type judge struct {
 	// undone says by workload which guards its last rollback was about; "" when that is not
 	// known, or it was about none.
 	undone map[string]string
+	// anew are workloads of which what was rolled back is made again, since somebody asked.
+	anew map[string]bool
 }
 
 func newJudge(after int, window time.Duration, bounce func(plan.Change) string) *judge {
-	return &judge{after: after, window: window, bounce: bounce, records: map[subject]*record{}, undone: map[string]string{}}
+	return &judge{after: after, window: window, bounce: bounce, records: map[subject]*record{}, undone: map[string]string{}, anew: map[string]bool{}}
 }
 
 // forget starts anew, such as after a change of the spec. That a rewrite was counted and is
@@ -190,7 +192,7 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 		out.cause.writer = r.writer
 	}
 	switch {
-	case r.breached:
+	case r.breached, j.rejected(c, p, before):
 		out.verdict, out.reason = Rejected, cmp.Or(j.undone[c.Workload], "a guard was breached with it")+"; "+tryAgain
 	case r.contested.IsZero() && (len(r.rewrites) >= j.after || len(r.resets) >= kernelFactor*j.after):
 		r.contested, r.count = now, out.rewrites
@@ -202,6 +204,18 @@ func (j *judge) one(now time.Time, c plan.Change, r *record, p *plan.Plan, befor
 		out.verdict, out.reason, out.until = Wait, r.why, r.next
 	}
 	return out
+}
+
+// rejected reports whether c was rolled back, by whomever, and nobody asked for it since.
+func (j *judge) rejected(c plan.Change, p *plan.Plan, before *state.Document) bool {
+	return !j.anew[c.Workload] && p.Rejected(c, before)
+}
+
+// ask makes what was rolled back be tried again.
+func (j *judge) ask(doc *state.Document) {
+	for w := range doc.Rejections {
+		j.anew[w] = true
+	}
 }
 
 // count is how often the setting was rewritten, by whomever.
@@ -217,11 +231,10 @@ func (j *judge) postpone(r *record, from time.Time, by time.Duration, why string
 // a generation, whatever came of it, and not at all to one that was rolled back.
 func (j *judge) hint(now time.Time, out ruling, r *record, p *plan.Plan, before *state.Document) ruling {
 	c := out.Change
-	old, next := before.Generations[c.Workload], p.Generations[c.Workload]
 	switch {
-	case r.breached, c.Action != param.Restore && old.Rejected && old.Follows == next.Follows:
+	case r.breached, j.rejected(c, p, before):
 		out.verdict = Rejected
-		out.reason = cmp.Or(j.undone[c.Workload], fmt.Sprintf("its last generation was rolled back (now %d)", old.Counter)) + "; " + tryAgain
+		out.reason = cmp.Or(j.undone[c.Workload], fmt.Sprintf("its last generation was rolled back (now %d)", before.Generations[c.Workload].Counter)) + "; " + tryAgain
 	case c.Index != "" && r.tried != 0 && r.tried >= p.Orders[c.Target.Key()].Generation:
 		out.verdict = Once
 		out.reason = fmt.Sprintf("its connection was asked to switch in generation %d already", r.tried)
@@ -263,6 +276,7 @@ func (j *judge) note(now time.Time, c plan.Change, p *plan.Plan, o outcome) {
 		j.retry(r, now, "its last write was refused")
 	case breached:
 		r.breached = true
+		delete(j.anew, c.Workload)
 	}
 }
 

@@ -236,26 +236,50 @@ func TestJudgeSwitches(t *testing.T) {
 	}
 }
 
-// TestJudgeRejected: what was rolled back is not tried again until the spec changes.
+// TestJudgeRejected: what was rolled back is not tried again until the spec says something
+// else of the workload, or somebody asks.
 func TestJudgeRejected(t *testing.T) {
-	change := plan.Change{Change: param.Change{Workload: "w", Target: param.Target{Kind: param.Hint, Name: "published/w"}, ID: param.HintSize, Action: param.Update, Old: param.Absent(), New: param.Int(1)}}
-	restore := change
+	hint := plan.Change{Change: param.Change{Workload: "w", Target: param.Target{Kind: param.Hint, Name: "published/w"}, ID: param.HintSize, Action: param.Update, Old: param.Absent(), New: param.Int(1)}}
+	restore := hint
 	restore.Action = param.Restore
+	irq := vector(false, "a")
+	other := irq
+	other.Workload = "v"
 	none := func(plan.Change) cause { return cause{} }
-	before := &state.Document{Generations: map[string]state.Generation{"w": {Counter: 2, Follows: "d", Rejected: true}}}
+	kinds := func(k ...param.Kind) *state.Document {
+		return &state.Document{Rejections: map[string]state.Rejection{irq.Workload: {Spec: "d", Kinds: k}}}
+	}
 	for _, test := range []struct {
-		name    string
-		change  plan.Change
-		follows string
-		want    Verdict
+		name   string
+		change plan.Change
+		before *state.Document
+		digest string
+		asked  bool
+		want   Verdict
 	}{
-		{"the same again", change, "d", Rejected},
-		{"another hint", change, "e", Heal},
-		{"its restoring", restore, "d", Heal},
+		{"the same again", hint, kinds(param.Hint, param.IRQ), "d", false, Rejected},
+		{"base tuning", irq, kinds(param.Hint, param.IRQ), "d", false, Rejected},
+		{"another spec", hint, kinds(param.Hint), "e", false, Heal},
+		{"another kind", irq, kinds(param.Hint), "d", false, Heal},
+		{"another workload", other, kinds(param.IRQ), "d", false, Heal},
+		{"its restoring", restore, kinds(param.Hint), "d", false, Heal},
+		{"somebody asked", irq, kinds(param.IRQ), "d", true, Heal},
+		{"nothing was", hint, &state.Document{}, "d", false, Heal},
 	} {
-		p := &plan.Plan{Changes: []plan.Change{test.change}, Generations: map[string]state.Generation{"w": {Counter: 3, Follows: test.follows}}}
-		if r := newJudge(5, time.Minute, nil).rule(time.Unix(1, 0), p, before, none)[0]; r.verdict != test.want {
+		p := &plan.Plan{Changes: []plan.Change{test.change}, Digests: map[string]string{irq.Workload: test.digest, "v": test.digest}}
+		j := newJudge(5, time.Minute, nil)
+		if test.asked {
+			j.ask(test.before)
+		}
+		if r := j.rule(time.Unix(1, 0), p, test.before, none)[0]; r.verdict != test.want {
 			t.Errorf("%s: %s (%s), want %s", test.name, r.verdict, r.reason, test.want)
+		}
+		if test.asked {
+			j.note(time.Unix(2, 0), test.change, p, breached)
+			j.forget()
+			if r := j.rule(time.Unix(3, 0), p, test.before, none)[0]; r.verdict != Rejected {
+				t.Errorf("%s, and it was breached again: %s (%s)", test.name, r.verdict, r.reason)
+			}
 		}
 	}
 }

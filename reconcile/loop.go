@@ -205,6 +205,9 @@ func (l *Loop) signalled() {
 	l.log.Info("reload", "trigger", OnSignal)
 	l.reload()
 	l.judge.forget()
+	if l.doc != nil {
+		l.judge.ask(l.doc)
+	}
 	l.debts.forget()
 	l.facts = nil
 	l.schedule(OnSignal, 0)

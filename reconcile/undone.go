@@ -7,13 +7,12 @@ import (
 	"strings"
 
 	"github.com/rdmatune/rdmatune/experiment"
-	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/state"
 )
 
 // tryAgain is how what was rolled back comes into force after all.
-const tryAgain = "it is tried again when the spec changes, or by rdmatune apply"
+const tryAgain = "it is tried again when the spec says something else of the workload, after a SIGHUP, or by rdmatune apply"
 
 // breaches are what a run's guards found against a workload: guard "tail": p99 216µs > 1µs.
 func breaches(verdicts []experiment.Guard, workload string) string {
@@ -26,13 +25,12 @@ func breaches(verdicts []experiment.Guard, workload string) string {
 	return strings.Join(out, "; ")
 }
 
-// recall finds out why the generations of hints that p is about were rolled back by earlier
-// runs, once for each workload.
+// recall finds out why earlier runs rolled back what p is about, once for each workload.
 // What has no record any more stays without a reason.
 func (l *Loop) recall(ctx context.Context, p *plan.Plan, doc *state.Document) {
 	for _, c := range p.Changes {
 		w := c.Workload
-		if _, known := l.judge.undone[w]; known || c.Target.Kind != param.Hint || !doc.Generations[w].Rejected {
+		if _, known := l.judge.undone[w]; known || !p.Rejected(c, doc) {
 			continue
 		}
 		why, err := l.undone(ctx, w)

@@ -59,8 +59,11 @@ func TestHeldProblems(t *testing.T) {
 func TestRejectedReason(t *testing.T) {
 	hint := plan.Change{Change: param.Change{Workload: "w", Target: param.Target{Kind: param.Hint, Name: "published/w"}, ID: param.HintSize, Action: param.Update, Old: param.Absent(), New: param.Int(1)}}
 	irq := vector(false, "a")
-	p := &plan.Plan{Changes: []plan.Change{irq, hint}, Generations: map[string]state.Generation{"w": {Counter: 3, Follows: "d"}}}
-	doc := &state.Document{Generations: map[string]state.Generation{"w": {Counter: 2, Follows: "d", Rejected: true}}}
+	p := &plan.Plan{Changes: []plan.Change{irq, hint}, Digests: map[string]string{"w": "d"}}
+	doc := &state.Document{
+		Generations: map[string]state.Generation{"w": {Counter: 2, Follows: "d", Rejected: true}},
+		Rejections:  map[string]state.Rejection{"w": {Spec: "d", Kinds: []param.Kind{param.Hint}}},
+	}
 	breach := []experiment.Guard{
 		{Workload: "w", Name: "tail", Verdict: experiment.GuardBreached, Text: "p99 216µs > 1µs"},
 		{Workload: "w", Name: "fine", Verdict: experiment.GuardPassed, Text: "p50 1µs <= 1s"},

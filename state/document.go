@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,7 +46,9 @@ type Document struct {
 	// Generations holds a counter for each workload address that ever had a hint. A
 	// counter is never lowered nor dropped: a connection switches only to a higher one.
 	Generations map[string]Generation `json:"generations,omitempty"`
-	Entries     []Entry               `json:"entries,omitempty"`
+	// Rejections are what was rolled back, by workload address.
+	Rejections map[string]Rejection `json:"rejections,omitempty"`
+	Entries    []Entry              `json:"entries,omitempty"`
 	// Refusals are settings that turned out not to be writable here at all, so that a
 	// plan does not try again and again in the same boot and incarnation.
 	Refusals []Refusal `json:"refusals,omitempty"`
@@ -67,9 +70,16 @@ type Generation struct {
 	// Follows is a digest of what the workload's connections follow; a different
 	// digest raises the counter.
 	Follows string `json:"follows,omitempty"`
-	// Rejected is set when the generation was rolled back: it is not tried again
-	// until the spec changes or the user asks for it.
+	// Rejected is set when the generation was rolled back: what is tried next is another
+	// one, also when it is the same.
 	Rejected bool `json:"rejected,omitempty"`
+}
+
+// A Rejection is what was rolled back of a workload. A daemon does not make it again until
+// the spec says something else of the workload or somebody asks for it.
+type Rejection struct {
+	Spec  string       `json:"spec"`  // digest of what the spec said of the workload (plan.Plan)
+	Kinds []param.Kind `json:"kinds"` // of the changes that were undone, sorted
 }
 
 // An Entry is one setting that rdmatune manages.
@@ -155,6 +165,14 @@ func (d *Document) Put(e Entry) {
 	d.Entries = append(d.Entries, e)
 }
 
+// Reject remembers what was rolled back of a workload.
+func (d *Document) Reject(workload string, r Rejection) {
+	if d.Rejections == nil {
+		d.Rejections = map[string]Rejection{}
+	}
+	d.Rejections[workload] = r
+}
+
 // Keep drops every entry that keep does not want.
 func (d *Document) Keep(keep func(Entry) bool) {
 	d.Entries = slices.DeleteFunc(d.Entries, func(e Entry) bool { return !keep(e) })
@@ -166,9 +184,8 @@ func (d *Document) Clone() *Document {
 	c := *d
 	c.index = nil
 	c.Generations = make(map[string]Generation, len(d.Generations))
-	for k, v := range d.Generations {
-		c.Generations[k] = v
-	}
+	maps.Copy(c.Generations, d.Generations)
+	c.Rejections = maps.Clone(d.Rejections)
 	c.Entries, c.Refusals, c.Unmeasured = slices.Clone(d.Entries), slices.Clone(d.Refusals), slices.Clone(d.Unmeasured)
 	for i := range c.Entries {
 		c.Entries[i].Workloads = slices.Clone(c.Entries[i].Workloads)

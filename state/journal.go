@@ -30,6 +30,8 @@ type Record struct {
 	// Workload and Generation announce a generation before any process hears of it.
 	Workload   string      `json:"workload,omitempty"`
 	Generation *Generation `json:"generation,omitempty"`
+	// Rejection, of Workload: it is about to be rolled back.
+	Rejection *Rejection `json:"rejection,omitempty"`
 	// Guards are to be measured after the changes.
 	Guards []string `json:"guards,omitempty"`
 }
@@ -154,6 +156,9 @@ func (d *Document) Recover(records []Record) {
 		}
 		if r.Generation != nil && r.Generation.Counter > d.Generations[r.Workload].Counter {
 			d.Generations[r.Workload] = *r.Generation
+		}
+		if r.Rejection != nil {
+			d.Reject(r.Workload, *r.Rejection)
 		}
 		for _, c := range r.Changes {
 			k := Key{c.Target.Key(), c.ID, c.Index}

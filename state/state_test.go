@@ -221,6 +221,21 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// TestRecoverRejection: a rollback that was interrupted is one all the same, and a copy of
+// the document has what was rejected for itself.
+func TestRecoverRejection(t *testing.T) {
+	d := &Document{}
+	want := Rejection{Spec: "digest", Kinds: []param.Kind{param.Hint, param.IRQ}}
+	d.Recover([]Record{{Workload: "w", Rejection: &Rejection{Spec: "before"}}, {Workload: "w", Rejection: &want}})
+	if diff := cmp.Diff(map[string]Rejection{"w": want}, d.Rejections); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	delete(d.Clone().Rejections, "w")
+	if len(d.Rejections) != 1 {
+		t.Error("a copy shares what was rejected")
+	}
+}
+
 func restored(c param.Change) param.Change {
 	c.Action = param.Restore
 	return c
