@@ -170,6 +170,9 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 	} else if p.plan.Errored() {
 		return o.show(p, true)
 	}
+	if sp != nil && sp.Empty() && a.autoApprove && a.saved == nil && !p.plan.Empty() {
+		return errEmptySpec
+	}
 	if !p.plan.Empty() && !a.autoApprove {
 		if err := confirm(ctx, kind); err != nil {
 			return err
@@ -247,6 +250,10 @@ func confirm(ctx context.Context, kind experiment.Kind) error {
 	printf(os.Stdout, "\n")
 	return exitCode(exitError)
 }
+
+// errEmptySpec: a file that was cut off, by a full disk or an editor, must not undo all that
+// is in force when nobody looks.
+var errEmptySpec = errors.New("the spec has no workload, and nobody was asked whether everything is to be restored: rdmatune destroy does that")
 
 // carryOut runs the plan and says how it went.
 func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind experiment.Kind, a applyFlags) (err error) {
