@@ -88,27 +88,23 @@ func TestRelevant(t *testing.T) {
 // before that is looked for.
 func TestHeed(t *testing.T) {
 	l := newLoop(t, Config{})
-	about := func(matches ...param.Match) {
-		l.resolved = &spec.Resolved{}
-		for _, m := range matches {
-			l.resolved.Workloads = append(l.resolved.Workloads, spec.Workload{Match: m})
-		}
-		l.due = time.Time{}
-		l.heed()
-	}
+	matched := spec.Workload{Match: param.Match{Comm: "train"}}
+	named := spec.Workload{Wants: []spec.Want{{Kind: param.IRQ}, {Kind: param.Pinning}}}
+	device := spec.Workload{Wants: []spec.Want{{Kind: param.IRQ}, {Kind: param.Frequency}}}
 	for _, step := range []struct {
-		matches   []param.Match
+		workloads []spec.Workload
 		deaf, due bool
 	}{
-		{[]param.Match{{}, {Comm: "train"}}, false, false},
-		{[]param.Match{{}}, true, false},
+		{[]spec.Workload{device, matched}, false, false},
+		{[]spec.Workload{device}, true, false},
 		{nil, true, false},
-		{[]param.Match{{User: "1000"}}, false, true},
-		{[]param.Match{{User: "1000"}, {}}, false, false},
+		{[]spec.Workload{named}, false, true},
+		{[]spec.Workload{device, named}, false, false},
 	} {
-		about(step.matches...)
+		l.resolved, l.due = &spec.Resolved{Workloads: step.workloads}, time.Time{}
+		l.heed()
 		if l.deaf != step.deaf || l.due.IsZero() == step.due {
-			t.Errorf("%+v: deaf %v, another look %v; want %v, %v", step.matches, l.deaf, !l.due.IsZero(), step.deaf, step.due)
+			t.Errorf("%+v: deaf %v, another look %v; want %v, %v", step.workloads, l.deaf, !l.due.IsZero(), step.deaf, step.due)
 		}
 	}
 }

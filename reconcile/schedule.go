@@ -61,7 +61,7 @@ func (l *Loop) relevant() bool {
 // heed hears new processes if a workload is about any. Who was started before that is
 // found by another look.
 func (l *Loop) heed() {
-	deaf := !slices.ContainsFunc(l.resolved.Workloads, func(w spec.Workload) bool { return !w.Match.IsEmpty() })
+	deaf := !slices.ContainsFunc(l.resolved.Workloads, spec.Workload.AboutProcesses)
 	if deaf == l.deaf {
 		return
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -46,6 +47,12 @@ type Workload struct {
 	Range    hcl.Range
 	Wants    []Want  // in the order of param.Kinds
 	Guards   []Guard // by name
+}
+
+// AboutProcesses reports whether it matters to w which processes there are: those that it
+// matches, and those that name it to be pinned.
+func (w Workload) AboutProcesses() bool {
+	return !w.Match.IsEmpty() || slices.ContainsFunc(w.Wants, func(want Want) bool { return want.Kind == param.Pinning })
 }
 
 // A Guard is a limit that is measured after an apply.

@@ -283,8 +283,11 @@ func (o *options) reconcileConfig(s *session, r reconcileFlags, log *slog.Logger
 		Matches: func(r *spec.Resolved, pids []int) bool {
 			table := s.node.Procs()
 			for _, w := range r.Workloads {
+				if !w.AboutProcesses() {
+					continue
+				}
 				for _, pid := range pids {
-					if ok, err := table.Matches(pid, w.Match); ok || err != nil {
+					if ok, err := table.Belongs(pid, w.Address, w.Match); ok || err != nil {
 						return true
 					}
 				}

@@ -126,26 +126,11 @@ func (d *Driver) belongs(ctx context.Context, s param.Scope, table procs.Table) 
 			return nil, fmt.Errorf("processes that name %s: %w", s.Workload, err)
 		}
 	}
-	if !s.Match.IsEmpty() {
-		return func(pid int) (bool, error) {
-			if slices.Contains(known, pid) {
-				return true, nil
-			}
-			return table.Matches(pid, s.Match)
-		}, nil
-	}
 	return func(pid int) (bool, error) {
 		if slices.Contains(known, pid) {
 			return true, nil
 		}
-		env, err := table.Environ(pid)
-		if errors.Is(err, fs.ErrPermission) {
-			return false, err
-		}
-		if err != nil {
-			return false, nil // it has gone
-		}
-		return s.Workload != "" && env["RDMATUNE_WORKLOAD"] == s.Workload, nil
+		return table.Belongs(pid, s.Workload, s.Match)
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package procs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -26,6 +27,25 @@ func (t Table) Matches(pid int, m param.Match) (bool, error) {
 	}
 	return ok, nil
 }
+
+// Belongs reports whether process pid is a workload's: it matches m, or, where m is empty,
+// its environment names the workload. Errors are those of Matches.
+func (t Table) Belongs(pid int, workload string, m param.Match) (bool, error) {
+	if !m.IsEmpty() {
+		return t.Matches(pid, m)
+	}
+	env, err := t.Environ(pid)
+	if errors.Is(err, fs.ErrPermission) {
+		return false, fmt.Errorf("process %d: %w", pid, err)
+	}
+	if err != nil {
+		return false, nil // it has gone
+	}
+	return workload != "" && env[workloadVariable] == workload, nil
+}
+
+// workloadVariable is the environment variable by which a process names its workload.
+const workloadVariable = "RDMATUNE_WORKLOAD"
 
 // matches looks at what is cheap and open to all users first, so that a process
 // that does not match for that reason needs no permission.

@@ -212,6 +212,34 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// TestBelongs: a workload without a match has the processes whose environment names it.
+func TestBelongs(t *testing.T) {
+	m := sysfs.NewMem()
+	for pid, environ := range map[string]string{"10": "RDMATUNE_WORKLOAD=train\x00", "11": "RDMATUNE_WORKLOAD=other\x00", "12": "A=train\x00"} {
+		m.File("/proc/"+pid+"/stat", statLine("t", "S", "0", "100"))
+		m.File("/proc/"+pid+"/environ", environ)
+	}
+	tab := New(m.Open(t.TempDir(), nil), nil)
+	for _, c := range []struct {
+		pid      int
+		workload string
+		match    param.Match
+		want     bool
+	}{
+		{10, "train", param.Match{}, true},
+		{11, "train", param.Match{}, false},
+		{12, "train", param.Match{}, false},
+		{12, "", param.Match{}, false},
+		{99, "train", param.Match{}, false},
+		{11, "train", param.Match{Env: map[string]string{"RDMATUNE_WORKLOAD": "o*"}}, true},
+		{10, "train", param.Match{Env: map[string]string{"NONE": "*"}}, false},
+	} {
+		if got, err := tab.Belongs(c.pid, c.workload, c.match); err != nil || got != c.want {
+			t.Errorf("%+v: %v, %v", c, got, err)
+		}
+	}
+}
+
 func TestParseCgroup(t *testing.T) {
 	for _, tc := range []struct{ text, unified, cpuset string }{
 		{"0::/user.slice\n", "/user.slice", ""},

@@ -132,7 +132,7 @@ func TestSwitchUnderLoad(t *testing.T) {
 	patient(t, b)
 	ca, cb := connect(t, a, b)
 	const messages, most = 20000, 20000
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	errs := make(chan error, 4)
 	for i, c := range []*Conn{ca, cb} {

@@ -37,6 +37,12 @@ workload "trainer" {
   }
 }
 
+workload "named" {
+  cpu_pinning {
+    cpus = "2"
+  }
+}
+
 workload "bench" {
   device = "rxe0"
 

@@ -135,6 +135,11 @@ within "a process that starts after a hundred others is pinned" pinned $two
 taskset -pc 0 $two > /dev/null
 within "a process that somebody moved is pinned again" pinned $two
 
+RDMATUNE_WORKLOAD=named sleep 600 & three=$!
+i=0 # not as late as a whole look, which comes every two minutes
+until pinned $three || [ $i = 600 ]; do sleep 0.1; i=$((i + 1)); done
+check "a new process that names its workload is pinned" yes "$(pinned $three && echo yes)"
+
 # A path switch, once.
 rdmatune bench serve --device rxe0 --workload bench --port 7471 > "$OUT/serve.log" 2>&1 &
 server=$!
@@ -210,7 +215,7 @@ kill -TERM $daemon; wait $daemon; check "exit code of a stop that restores" 0 $?
 check "cpufreq again" "$before_limits" "$(limits)"
 check "idle states again" 0 "$(cat $idle)"
 check "rx-usecs again" "$before_usecs" "$(usecs)"
-check "the processes' CPUs again" "0-3 0-3" "$(for p in $one $two; do taskset -pc $p | sed 's/.*: //'; done | xargs)"
-kill $balancer $one $two
+check "the processes' CPUs again" "0-3 0-3 0-3" "$(for p in $one $two $three; do taskset -pc $p | sed 's/.*: //'; done | xargs)"
+kill $balancer $one $two $three
 cat "$OUT/daemon.log" | tail -n 60
 exit $failed
