@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,10 +19,26 @@ func Damaged(err error) bool {
 	return ok && (e.Code()&0xff == sqlite3.SQLITE_NOTADB || e.Code()&0xff == sqlite3.SQLITE_CORRUPT)
 }
 
-// SetAside gives the database of a state directory another name, with its log, so that the
+// OpenSound is Open; but a database that is damaged is set aside first, and told is called
+// with the name that it has then, and what was found. To tune a node, and to restore it,
+// goes before to keep the records of that.
+func OpenSound(ctx context.Context, dir string, told func(name string, damage error)) (*DB, error) {
+	db, damage := Open(ctx, dir)
+	if !Damaged(damage) {
+		return db, damage
+	}
+	name, err := setAside(dir, time.Now())
+	if err != nil {
+		return nil, errors.Join(damage, err)
+	}
+	told(name, damage)
+	return Open(ctx, dir)
+}
+
+// setAside gives the database of a state directory another name, with its log, so that the
 // next Open begins a new one, and returns that name. It is for one that is damaged: nobody
 // has it open, as nobody can.
-func SetAside(dir string, now time.Time) (string, error) {
+func setAside(dir string, now time.Time) (string, error) {
 	from := filepath.Join(dir, fileName)
 	to := from + ".damaged-" + now.UTC().Format("20060102T150405.000")
 	for _, suffix := range []string{"-wal", "-shm", ""} { // the database last: until then it is not set aside

@@ -54,7 +54,7 @@ func TestDamaged(t *testing.T) {
 			if !c.damaged {
 				return
 			}
-			aside, err := SetAside(dir, time.Now())
+			aside, err := setAside(dir, time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestDamaged(t *testing.T) {
 			whole(dir)
 		})
 	}
-	if _, err := SetAside(t.TempDir(), time.Now()); err == nil {
+	if _, err := setAside(t.TempDir(), time.Now()); err == nil {
 		t.Error("nothing was set aside")
 	}
 }

@@ -40,17 +40,9 @@ func (a *archive) added(keep int) {
 // experiments opens the database for the record of what is about to be done. To keep the
 // node goes before to keep the records: a database that is damaged is set aside.
 func (l *Loop) experiments(ctx context.Context) (*experiment.DB, error) {
-	dir := l.c.Node.StateDir()
-	db, err := experiment.Open(ctx, dir)
-	if !experiment.Damaged(err) {
-		return db, err
-	}
-	name, asideErr := experiment.SetAside(dir, time.Now())
-	if asideErr != nil {
-		return nil, errors.Join(err, asideErr)
-	}
-	l.log.Error("the experiment database is damaged: it was set aside, and a new one is begun", "name", name, "error", err)
-	return experiment.Open(ctx, dir)
+	return experiment.OpenSound(ctx, l.c.Node.StateDir(), func(name string, damage error) {
+		l.log.Error("the experiment database is damaged: it was set aside, and a new one is begun", "name", name, "error", damage)
+	})
 }
 
 // prune removes old records when there are new ones, until ctx ends.

@@ -262,7 +262,9 @@ func (o *options) carryOut(ctx context.Context, s *session, p *planning, kind ex
 	m.remember(ctx, p.plan.Guards)
 	r.Measure = m.measure
 	if !p.plan.Empty() || len(p.plan.GuardsDue()) > 0 {
-		if r.DB, err = experiment.Open(ctx, s.node.StateDir()); err != nil {
+		if r.DB, err = experiment.OpenSound(ctx, s.node.StateDir(), func(name string, damage error) {
+			printf(os.Stderr, "Warning: the experiment database is damaged (%v).\nIt is now %s, and a new one is begun.\n", damage, name)
+		}); err != nil {
 			err = fmt.Errorf("%w: %w", apply.ErrNothingChanged, err)
 			if a.asJSON {
 				return errors.Join(writeResult(apply.Result{}, p.plan, r.Experiment.ID, err), err)

@@ -5,12 +5,14 @@ package smallfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,9 @@ const (
 	Private
 )
 
+// patience is how long a file may take to be read that can be waited for.
+var patience = 10 * time.Second
+
 // Open opens a file for reading, at once whatever it is, and refuses one that does not
 // keep the rule. The rule is checked of what was opened: a name that gets another file
 // afterwards changes nothing.
@@ -45,8 +50,15 @@ func Open(name string, rule Rule) (*os.File, error) {
 		if info, statErr := stat(name); statErr == nil && !info.Mode().IsRegular() {
 			err = notRegular(name, info)
 		}
+		// What a link leads to may be on a disk that is not mounted: it is not missing.
+		if _, statErr := os.Lstat(name); statErr == nil && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%s: a symbolic link to a file that is not there", name)
+		}
 		return nil, err
 	}
+	// Some files of procfs have nothing to read until something happens, and are waited for.
+	// The others, which cannot be waited for, take no deadline.
+	_ = f.SetReadDeadline(time.Now().Add(patience))
 	info, err := f.Stat()
 	if err == nil {
 		err = rule.check(name, info)

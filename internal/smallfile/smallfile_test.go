@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +69,7 @@ func TestRead(t *testing.T) {
 		"written by a group": {holding("text", 0o620, me), wants{"", "others may write it (mode 0620)", "others may read or write it (mode 0620)"}},
 		"written by all":     {holding("text", 0o602, me), wants{"", "others may write it (mode 0602)", "others may read or write it (mode 0602)"}},
 		"a link":             {linkTo(target), linked("")},
-		"a dangling link":    {linkTo("nowhere"), linked("no such file or directory")},
+		"a dangling link":    {linkTo("nowhere"), linked("a symbolic link to a file that is not there")},
 		"a link to itself":   {linkTo("file"), linked("too many levels of symbolic links")},
 		"a link to a device": {linkTo("/dev/zero"), linked("a device, not a regular file")},
 		"a link to a pipe":   {func(path string) error { return errors.Join(unix.Mkfifo(path+"2", 0o600), os.Symlink(path+"2", path)) }, linked("a pipe, not a regular file")},
@@ -117,6 +118,23 @@ func TestWithoutSize(t *testing.T) {
 	}
 	if b, err := Read(name, 100, Any); err == nil || b != nil || err.Error() != name+": larger than 100 bytes" {
 		t.Errorf("of 100 bytes: %q, %v", b, err)
+	}
+}
+
+// A file that can be waited for, which a regular one on a disk cannot, is not waited for
+// without end.
+func TestPatience(t *testing.T) {
+	defer func(usual time.Duration) { patience = usual }(patience)
+	patience = -1
+	if b, err := Read("/proc/self/mountinfo", 1<<20, Any); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := holding("text", 0o600, os.Geteuid())(path); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Read(path, limit, Private); err != nil || string(b) != "text" {
+		t.Errorf("on a disk: %q, %v", b, err)
 	}
 }
 
