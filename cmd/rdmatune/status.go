@@ -290,8 +290,11 @@ func (p *statusPage) sources(s *reconcile.Status) {
 	fmt.Fprintln(w, "EVENTS OF\tHEARD\tSO FAR\tLOST")
 	for _, src := range s.Sources {
 		on := "yes"
-		if !src.On {
-			on = "no: " + printable.Clip(src.Reason, maxShown)
+		switch reason := printable.Clip(src.Reason, maxShown); {
+		case !src.On:
+			on = "no: " + reason
+		case reason != "":
+			on = "in part: " + reason
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", printable.Clip(string(src.Source), maxShown), on, src.Events, src.Lost)
 	}

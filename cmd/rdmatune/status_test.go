@@ -47,7 +47,8 @@ func TestWriteStatus(t *testing.T) {
 		{Address: `workload.storage.frequency_lock["policy4"]`, Setting: "governor", Wrote: "performance", Found: "powersave", Ruling: "wait"},
 	}
 	bad.Workloads = append([]reconcile.Workload{{Address: `allreduce["0"]`, Hint: &hint, Wanted: &hint, Generation: 3, Settings: 70, Processes: 1, Connections: 7}}, bad.Workloads...)
-	bad.Sources = append(bad.Sources, watch.Status{Source: watch.Processes, Reason: "no capability; the sweep stands in", Lost: 2})
+	bad.Sources = append(bad.Sources, watch.Status{Source: watch.Spec, On: true, Reason: "one directory cannot be watched", Events: 3},
+		watch.Status{Source: watch.Processes, Reason: "no capability; the sweep stands in", Lost: 2})
 
 	for name, s := range map[string]reconcile.Status{"healthy": good, "unhealthy": bad, "empty": {}} {
 		var b strings.Builder

@@ -110,6 +110,11 @@ func (w *Watcher) HearProcesses(on bool) error {
 	if err := w.processes.filter(program); err != nil {
 		return fmt.Errorf("process connector: filter: %w", err)
 	}
+	var why error
+	if !on {
+		why = errors.New("none now, as no workload is about processes")
+	}
+	w.q.partly(Processes, why)
 	return nil
 }
 
