@@ -169,7 +169,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Sent   uint64   `json:"sent"`
 		P50    *float64 `json:"p50_us"`
 		P90    *float64 `json:"p90_us"`
-		P99    *float64 `json:"p99_us"`
+		P99    *float64 `json:"p99_us"`  // null below 100 samples
 		P999   *float64 `json:"p999_us"` // null below 10,000 samples
 		Max    *float64 `json:"max_us"`
 		Counts

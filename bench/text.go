@@ -102,18 +102,29 @@ func (r Report) label() string {
 
 func (r Report) writeLatency(p *printer) {
 	rows := [][]string{{"SIZE", "TIER", "N", "P50", "P90", "P99", "P99.9", "MAX"}}
-	thin := false
+	fewest := int64(measure.TailSamples)
 	for _, s := range r.Sizes {
 		sum := s.Latency.Summary()
 		row := []string{param.FormatBytes(s.Size), orDash(s.Tier), fmt.Sprint(sum.N)}
 		for _, d := range []time.Duration{sum.P50, sum.P90, sum.P99, sum.P999, sum.Max} {
 			row = append(row, textOrDash(d))
 		}
-		thin = thin || sum.P999 == 0
+		fewest = min(fewest, sum.N)
 		rows = append(rows, row)
 	}
 	p.table(rows)
-	if thin {
+	p.explain(fewest)
+}
+
+// explain says what the quantiles that are not shown need, where a size has as few
+// samples as fewest.
+func (p *printer) explain(fewest int64) {
+	switch {
+	case fewest < measure.P90Samples:
+		p.printf("\nP90 needs %d samples of a size, P99 %d, P99.9 %d.\n", measure.P90Samples, measure.P99Samples, measure.TailSamples)
+	case fewest < measure.P99Samples:
+		p.printf("\nP99 needs %d samples of a size, P99.9 %d.\n", measure.P99Samples, measure.TailSamples)
+	case fewest < measure.TailSamples:
 		p.printf("\nP99.9 needs %d samples of a size.\n", measure.TailSamples)
 	}
 }
@@ -126,17 +137,23 @@ func (r Report) writeSideBySide(p *printer) {
 	}
 	rows := [][]string{head}
 	each := len(r.Sizes) / len(r.Series) // Sizes are by arm
+	thin := false
 	for i := range each {
 		first := r.Sizes[i]
 		row := []string{param.FormatBytes(first.Size), fmt.Sprint(first.Latency.N())}
 		for a := range r.Series {
 			s := r.Sizes[a*each+i]
-			row = append(row, textOrDash(s.Latency.Quantile(0.5))+" / "+textOrDash(s.Latency.Quantile(0.99)))
+			sum := s.Latency.Summary()
+			row = append(row, textOrDash(sum.P50)+" / "+textOrDash(sum.P99))
+			thin = thin || sum.P99 == 0
 		}
 		rows = append(rows, row)
 	}
 	p.printf("P50 / P99:\n\n")
 	p.table(rows)
+	if thin {
+		p.printf("\nP99 needs %d samples of a size.\n", measure.P99Samples)
+	}
 }
 
 func (r Report) writeBandwidth(p *printer) {

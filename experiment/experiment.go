@@ -169,7 +169,7 @@ type Size struct {
 	Warmup     int64  `json:"warmup"`
 	N          int64  `json:"n"`
 	P50        int64  `json:"p50_ns"`
-	P99        int64  `json:"p99_ns"`
+	P99        int64  `json:"p99_ns"`            // 0 when n is below 100
 	P999       int64  `json:"p999_ns,omitempty"` // 0 when n is below 10,000
 	Max        int64  `json:"max_ns"`
 	Bandwidth  int64  `json:"bandwidth,omitempty"` // bytes per second

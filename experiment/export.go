@@ -136,7 +136,9 @@ func WriteOpenMetrics(w io.Writer, list []Experiment) error {
 		}
 		if z.N > 0 && z.Kind == RoundTrip {
 			quantile("0.5", z.P50)
-			quantile("0.99", z.P99)
+			if z.P99 > 0 {
+				quantile("0.99", z.P99)
+			}
 			if z.P999 > 0 {
 				quantile("0.999", z.P999)
 			}

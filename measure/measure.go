@@ -19,9 +19,14 @@ const (
 	digits  = 3
 )
 
-// TailSamples is the number of samples from which P99.9 is worth showing: with
-// fewer than 10,000, ten samples at most lie above it.
-const TailSamples = 10_000
+// The number of samples from which a quantile is worth showing. With fewer than 10 and
+// 100, P90 and P99 are the longest sample; P99.9 takes 10,000, so that ten samples
+// lie above it.
+const (
+	P90Samples  = 10
+	P99Samples  = 100
+	TailSamples = 10_000
+)
 
 // MaxEncoded bounds what Decode reads, in bytes. The longest encoding of a
 // histogram is shorter.
@@ -115,19 +120,26 @@ func Decode(b []byte) (*Histogram, error) {
 
 // A Summary is what is shown of a histogram.
 type Summary struct {
-	N             int64
-	P50, P90, P99 time.Duration
-	P999          time.Duration // 0 when N is below TailSamples
-	Max           time.Duration
+	N    int64
+	P50  time.Duration
+	P90  time.Duration // 0 when N is below P90Samples
+	P99  time.Duration // 0 when N is below P99Samples
+	P999 time.Duration // 0 when N is below TailSamples
+	Max  time.Duration
 }
 
 // Summary summarises every sample of h.
 func (h *Histogram) Summary() Summary {
-	s := Summary{N: h.N(), P50: h.Quantile(0.50), P90: h.Quantile(0.90), P99: h.Quantile(0.99), Max: h.Max()}
-	if s.N >= TailSamples {
-		s.P999 = h.Quantile(0.999)
+	n := h.N()
+	from := func(least int64, q float64) time.Duration {
+		if n < least {
+			return 0
+		}
+		return h.Quantile(q)
 	}
-	return s
+	return Summary{
+		N: n, P50: h.Quantile(0.50), P90: from(P90Samples, 0.90), P99: from(P99Samples, 0.99), P999: from(TailSamples, 0.999), Max: h.Max(),
+	}
 }
 
 // Reset forgets every sample, keeping the memory.

@@ -57,17 +57,23 @@ func TestEdges(t *testing.T) {
 	}
 }
 
+// TestSummaryHidesAThinTail: a quantile is shown from as many samples on as tell it.
 func TestSummaryHidesAThinTail(t *testing.T) {
-	h := New()
-	for range TailSamples - 1 {
-		h.Record(time.Millisecond)
-	}
-	if s := h.Summary(); s.P999 != 0 {
-		t.Errorf("P99.9 of %d samples is %v", s.N, s.P999)
-	}
-	h.Record(time.Millisecond)
-	if s := h.Summary(); s.P999 != time.Millisecond || s.P50 != time.Millisecond {
-		t.Errorf("summary %+v, want 1 ms throughout", s)
+	const ms = time.Millisecond
+	for n, want := range map[int64]Summary{
+		1:               {P50: ms, Max: ms},
+		P90Samples - 1:  {P50: ms, Max: ms},
+		P90Samples:      {P50: ms, P90: ms, Max: ms},
+		P99Samples - 1:  {P50: ms, P90: ms, Max: ms},
+		P99Samples:      {P50: ms, P90: ms, P99: ms, Max: ms},
+		TailSamples - 1: {P50: ms, P90: ms, P99: ms, Max: ms},
+		TailSamples:     {P50: ms, P90: ms, P99: ms, P999: ms, Max: ms},
+	} {
+		h := New()
+		h.RecordN(ms, n)
+		if want.N = n; h.Summary() != want {
+			t.Errorf("of %d samples: %+v, want %+v", n, h.Summary(), want)
+		}
 	}
 }
 

@@ -103,7 +103,7 @@ report of what was measured until then.`,
 	cmd.Flags().StringVar(&f.device, "device", "", "RDMA `devices`, separated by commas; ranks take them in turn ("+deviceDefault+")")
 	cmd.Flags().IntVar(&f.ranks, "ranks", 2, "`number` of processes")
 	cmd.Flags().StringVar(&f.sizes, "sizes", "256KiB..2MiB", "`sizes` of the data that is reduced")
-	cmd.Flags().IntVar(&f.count, "count", allreduceCount, "all-reduces that are timed of each size and hint")
+	cmd.Flags().IntVar(&f.count, "count", allreduceCount, "all-reduces that are timed of each size and hint, each by every rank")
 	cmd.Flags().IntVar(&f.warmup, "warmup", allreduceWarmup, "all-reduces before each turn that are checked but not timed")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	return cmd

@@ -44,7 +44,7 @@ type ringTime struct {
 	N    int64 `json:"n"`
 	Mean int64 `json:"mean_ns"`
 	P50  int64 `json:"p50_ns"`
-	P99  int64 `json:"p99_ns"`
+	P99  int64 `json:"p99_ns,omitempty"` // not below 100 samples
 }
 
 // String is number, mean and P99, in microseconds, as cells of a table.
@@ -52,7 +52,11 @@ func (t *ringTime) String() string {
 	if t == nil {
 		return "0\t-\t-"
 	}
-	return fmt.Sprintf("%d\t%.1f\t%.1f", t.N, float64(t.Mean)/1e3, float64(t.P99)/1e3)
+	p99 := "-"
+	if t.P99 > 0 {
+		p99 = fmt.Sprintf("%.1f", float64(t.P99)/1e3)
+	}
+	return fmt.Sprintf("%d\t%.1f\t%s", t.N, float64(t.Mean)/1e3, p99)
 }
 
 // newRingReport makes the report of what the ranks measured: the sizes that any of it is of.
@@ -89,11 +93,12 @@ func newRingReport(j ringJob, cells []ringCell) ringReport {
 // compare summarises what was measured of a row, and the difference where that is both.
 func (row *ringRow) compare() {
 	summary := func(h *measure.Histogram) *ringTime {
-		if h.N() == 0 {
+		s := h.Summary()
+		if s.N == 0 {
 			return nil
 		}
 		mean, _ := h.Mean()
-		return &ringTime{h.N(), int64(mean), int64(h.Quantile(0.5)), int64(h.Quantile(0.99))}
+		return &ringTime{s.N, int64(mean), int64(s.P50), int64(s.P99)}
 	}
 	row.Zero, row.Matched = summary(row.zero), summary(row.matched)
 	if row.Zero == nil || row.Matched == nil {
@@ -185,6 +190,7 @@ func (r ringReport) writeText() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	printf(os.Stdout, "\nEvery rank times every all-reduce: N is the all-reduces of a size and hint times %d.\n", r.Ranks)
 	if r.Interrupted {
 		printf(os.Stdout, "\nInterrupted: this is what was measured until then.\n")
 	}

@@ -239,11 +239,12 @@ func short(workloads string) string {
 
 // measured is what was measured in a few words.
 func measured(e experiment.Experiment) string {
-	if len(e.Sizes) == 0 {
+	first := slices.IndexFunc(e.Sizes, func(s experiment.Size) bool { return s.N > 0 })
+	if first < 0 {
 		return "-"
 	}
-	s := e.Sizes[0]
-	text := fmt.Sprintf("%s p50 %s p99 %s", param.FormatBytes(s.Size), micros(s.P50), micros(s.P99))
+	s := e.Sizes[first]
+	text := fmt.Sprintf("%s p50 %s p99 %s", param.FormatBytes(s.Size), timed(s.P50), timed(s.P99))
 	if s.Kind == experiment.Stream {
 		text = fmt.Sprintf("%s %s", param.FormatBytes(s.Size), mebibytes(s.Bandwidth))
 	}
@@ -258,6 +259,14 @@ func measured(e experiment.Experiment) string {
 
 // micros writes nanoseconds as microseconds.
 func micros(ns int64) string { return fmt.Sprintf("%.1f us", float64(ns)/1e3) }
+
+// timed is micros of what was measured, "-" where it was not or of too few samples.
+func timed(ns int64) string {
+	if ns == 0 {
+		return "-"
+	}
+	return micros(ns)
+}
 
 // mebibytes writes a bandwidth.
 func mebibytes(perSecond int64) string { return fmt.Sprintf("%.1f MiB/s", float64(perSecond)/(1<<20)) }

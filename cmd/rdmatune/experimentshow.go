@@ -101,12 +101,8 @@ func writeSizes(w io.Writer, e experiment.Experiment) {
 				printf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", param.FormatBytes(s.Size), series, tier, s.N, mebibytes(s.Bandwidth), faults)
 				continue
 			}
-			tail := "-" // too few samples
-			if s.P999 > 0 {
-				tail = micros(s.P999)
-			}
 			printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", param.FormatBytes(s.Size), series, tier, s.N,
-				micros(s.P50), micros(s.P99), tail, micros(s.Max), faults)
+				timed(s.P50), timed(s.P99), timed(s.P999), timed(s.Max), faults)
 		}
 	}
 }

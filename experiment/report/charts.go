@@ -52,7 +52,7 @@ func latencyBySize(e experiment.Experiment, kind, title string) (chart, bool) {
 	for _, z := range e.Sizes {
 		if z.Kind == kind && z.N > 0 {
 			xs = append(xs, float64(max(z.Size, 1)))
-			ys = append(ys, float64(max(z.P50, 1))/1e3, float64(max(z.P99, 1))/1e3)
+			ys = append(ys, float64(max(z.P50, 1))/1e3, float64(max(z.P50, z.P99, 1))/1e3)
 		}
 	}
 	if len(xs) == 0 {
@@ -71,11 +71,13 @@ func latencyBySize(e experiment.Experiment, kind, title string) (chart, bool) {
 		} {
 			var points []point
 			for _, z := range e.Sizes {
-				if z.Series == name && z.Kind == kind && z.N > 0 {
-					v := q.of(z)
+				if v := q.of(z); z.Series == name && z.Kind == kind && v > 0 {
 					points = append(points, point{float64(max(z.Size, 1)), float64(max(v, 1)) / 1e3, fmt.Sprintf(
 						"%s, %s, %s: %s µs (n %d)", seriesName(name), param.FormatBytes(z.Size), q.name, micros(v), z.N)})
 				}
+			}
+			if len(points) == 0 {
+				continue // no size has enough samples for it
 			}
 			l := line{Series: seriesName(name) + " " + q.name, Class: class(i) + q.class}
 			l.Path, l.Dots = path(points, x, y)

@@ -133,7 +133,7 @@ func seriesName(name string) string {
 // micros writes nanoseconds as microseconds; 0 is a number that is not there.
 func micros(ns int64) string {
 	if ns == 0 {
-		return ""
+		return "-"
 	}
 	return fmt.Sprintf("%.1f", float64(ns)/1e3)
 }
