@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/node"
@@ -42,27 +43,53 @@ func (l *looker) chain(p *Process, u *Use) *Chain {
 	c.Interrupts, c.InterruptCPUs = len(vectors), cpulist.Format(irqs)
 	shared := threads.Intersection(irqs)
 	c.Shared = cpulist.Format(shared)
-	near := "nearness not known"
-	if dev.LocalCPUs != nil && *dev.LocalCPUs != "" {
-		if local, err := cpulist.ParseKernel(*dev.LocalCPUs); err == nil {
-			c.Near = new(threads.IsSubsetOf(local))
-			near = "near the device"
-			if !*c.Near {
-				near = "not all near the device (its CPUs: " + *dev.LocalCPUs + ")"
-			}
-		}
-	}
+	c.Near, c.InterruptsNear = near(threads, dev.LocalCPUs), near(irqs, dev.LocalCPUs)
+	c.Verdict = c.nearness(dev.LocalCPUs)
 	switch {
 	case len(dev.IRQs) == 0:
-		c.Verdict = near + "; the device has no interrupts of its own"
+		c.Verdict += "; the device has no interrupts of its own"
 	case unknown > 0:
-		c.Verdict = near + "; not readable: the affinity of " + param.Count(unknown, "interrupt")
+		c.Verdict += "; not readable: the affinity of " + param.Count(unknown, "interrupt")
 	case shared.IsEmpty():
-		c.Verdict = near + "; no CPU both runs a thread and takes an interrupt"
+		c.Verdict += "; no CPU both runs a thread and takes an interrupt"
 	default:
-		c.Verdict = near + "; CPU " + c.Shared + " may run a thread and take interrupts"
+		c.Verdict += "; CPU " + c.Shared + " may run a thread and take interrupts"
 	}
 	return c
+}
+
+// near reports whether CPUs are among those near the device; nil when that is not known.
+func near(cpus cpulist.Set, local *string) *bool {
+	if local == nil || *local == "" || cpus.IsEmpty() {
+		return nil
+	}
+	set, err := cpulist.ParseKernel(*local)
+	if err != nil {
+		return nil
+	}
+	return new(cpus.IsSubsetOf(set))
+}
+
+// nearness says of the threads and of the interrupts whether they are near the device.
+func (c *Chain) nearness(local *string) string {
+	words := map[bool]string{true: "near the device", false: "not all near the device"}
+	var said string
+	switch t, i := c.Near, c.InterruptsNear; {
+	case t == nil && i == nil:
+		return "nearness not known"
+	case i == nil:
+		said = "threads " + words[*t]
+	case t == nil:
+		said = "interrupts " + words[*i]
+	case *t == *i:
+		said = "threads and interrupts " + words[*t]
+	default:
+		said = "threads " + words[*t] + ", interrupts " + words[*i]
+	}
+	if strings.Contains(said, words[false]) {
+		said += " (its CPUs: " + *local + ")"
+	}
+	return said
 }
 
 // vectors are the completion vectors that p's transports tell of a device, nil when

@@ -28,11 +28,11 @@ func TestChainOfAVector(t *testing.T) {
 		cpus    string
 		verdict string
 	}{
-		"apart":                 {process(0), true, "6", "near the device; no CPU both runs a thread and takes an interrupt"},
-		"on a thread's CPU":     {process(1), true, "1", "near the device; CPU 1 may run a thread and take interrupts"},
-		"both":                  {process(1, 0), true, "1,6", "near the device; CPU 1 may run a thread and take interrupts"},
-		"a vector without name": {process(5), false, "0-7", "near the device; CPU 0-1 may run a thread and take interrupts"},
-		"not told":              {process(), false, "0-7", "near the device; CPU 0-1 may run a thread and take interrupts"},
+		"apart":                 {process(0), true, "6", "threads and interrupts near the device; no CPU both runs a thread and takes an interrupt"},
+		"on a thread's CPU":     {process(1), true, "1", "threads and interrupts near the device; CPU 1 may run a thread and take interrupts"},
+		"both":                  {process(1, 0), true, "1,6", "threads and interrupts near the device; CPU 1 may run a thread and take interrupts"},
+		"a vector without name": {process(5), false, "0-7", "threads and interrupts near the device; CPU 0-1 may run a thread and take interrupts"},
+		"not told":              {process(), false, "0-7", "threads and interrupts near the device; CPU 0-1 may run a thread and take interrupts"},
 	} {
 		c := (&looker{facts: facts}).chain(tc.p, &Use{Device: "mlx5_0"})
 		if c.Exact != tc.exact || c.InterruptCPUs != tc.cpus || c.Verdict != tc.verdict {

@@ -112,6 +112,8 @@ type Chain struct {
 	// Near says whether all threads run on the CPUs near the device; nil when that is
 	// not known.
 	Near *bool `json:"near"`
+	// InterruptsNear says the same of the interrupts whose affinity is known.
+	InterruptsNear *bool `json:"interrupts_near"`
 	// Exact says that Interrupts are those of the vectors.
 	Exact bool `json:"exact"`
 	// Verdict is the check in words.
