@@ -188,7 +188,7 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"narrow, long tail": {
 			[]control.Bin{{From: 64, Count: 990}, {From: 128, Count: 10}}, []control.Bin{{From: 2000, Count: 980}, {From: 90_000, Count: 20}},
-			map[string]Answer{"narrow": Yes, "P99": Yes, "orders": No, "bandwidth comes": No, "how big": Yes},
+			map[string]Answer{"narrow": Yes, "P99": Yes, "orders": No, "bandwidth comes": No, "sizes of its messages": Yes},
 		},
 		"orders of magnitude": {
 			[]control.Bin{{From: 64, Count: 900}, {From: 1 << 20, Count: 100}}, []control.Bin{{From: 2000, Count: 1000}},
@@ -202,7 +202,7 @@ func TestVerdicts(t *testing.T) {
 			[]control.Bin{{From: 8, Count: 300}, {From: 4096, Count: 400}, {From: 65536, Count: 300}}, nil,
 			map[string]Answer{"narrow": No, "orders": No},
 		},
-		"nothing": {nil, nil, map[string]Answer{"narrow": Unanswered, "P99": Unanswered, "orders": Unanswered, "how big": Unanswered, "can this": Yes}},
+		"nothing": {nil, nil, map[string]Answer{"narrow": Unanswered, "P99": Unanswered, "orders": Unanswered, "sizes of its messages": Unanswered, "can this": Yes}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, err := node.Open("sim:small", t.TempDir())

@@ -20,7 +20,7 @@ func (r *Report) WriteText(out io.Writer) error {
 			fmt.Fprintf(&b, "  %s, %s: %s\n", g[0].Check, subjects(g), g[0].Message)
 		}
 	}
-	titles := map[string]string{"use": "For it would speak that", "leave": "Against it would speak that", "question": "Questions"}
+	titles := map[string]string{"use": "In its favour, if so", "leave": "Against it, if so", "question": "Questions"}
 	for _, j := range r.Workloads {
 		fmt.Fprintf(&b, "\nA hint for %s:\n", j.Workload)
 		last := ""

@@ -31,7 +31,7 @@ var (
 	virtualised    = criterion{"the node is virtualised", "the node is a virtual machine: a setting may read back right and change nothing", "the node is hardware, not a virtual machine"}
 	sharedNIC      = criterion{"the NIC is shared", ownNIC.no, ownNIC.yes}
 
-	howBig       = criterion{"how big are my messages really?", "message sizes were counted", ""}
+	howBig       = criterion{"are the sizes of its messages known?", "message sizes were counted", ""}
 	bandwidthToo = criterion{"is bandwidth needed too?", "bandwidth is needed too", "bandwidth is not what matters"}
 	canApply     = criterion{"can this environment apply it?", "running processes can be switched now", "running processes follow at their next start"}
 )
@@ -177,7 +177,11 @@ func (e *judge) tail() (Answer, string) {
 		}
 	}
 	if total < 1000 {
-		return Unanswered, "no more than " + param.Count(total, "timed message") + ": measure with rdmatune bench, and say yourself whether latency matters"
+		timed := "no message was timed"
+		if total > 0 {
+			timed = param.Count(total, "timed message") + ", fewer than 1000"
+		}
+		return Unanswered, timed + ": measure with rdmatune bench, and say yourself whether latency matters"
 	}
 	at := func(part uint64) int64 {
 		var froms []int64

@@ -79,6 +79,9 @@ func readExport(r io.Reader) ([]Experiment, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more after the export's end")
 	}
+	if a.FormatVersion == "" {
+		return nil, errors.New("not an export of experiments: it has no format_version")
+	}
 	if major, _, _ := strings.Cut(a.FormatVersion, "."); major != "1" {
 		return nil, fmt.Errorf("format version %.20q; this rdmatune reads 1.x", a.FormatVersion)
 	}

@@ -119,7 +119,7 @@ func importFile(cmd *cobra.Command, db *experiment.DB, name string) error {
 	}
 	added, known, err := db.Import(cmd.Context(), in, origin)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", origin, err)
 	}
 	printf(os.Stdout, "%s: %s added, %d there already.\n", origin, param.Count(added, "experiment"), known)
 	return nil
@@ -189,7 +189,7 @@ func plot(w io.Writer, e experiment.Experiment) error {
 	low, high, widest := math.Inf(1), 0.0, 0.0
 	for _, s := range e.Sizes {
 		if s.Kind != experiment.Stream && s.P50 > 0 {
-			low, high = min(low, float64(s.P50)), max(high, float64(s.P99))
+			low, high = min(low, float64(s.P50)), max(high, float64(s.P50), float64(s.P99))
 		}
 		widest = max(widest, float64(s.Bandwidth))
 	}
@@ -200,8 +200,8 @@ func plot(w io.Writer, e experiment.Experiment) error {
 		b := bar{size: param.FormatBytes(s.Size), series: s.Series, kind: s.Kind}
 		switch {
 		case s.Kind != experiment.Stream && s.P50 > 0:
-			b.first, b.second = length(s.P50), length(s.P99)
-			b.text = micros(s.P50) + " / " + micros(s.P99)
+			b.first, b.second = length(s.P50), length(max(s.P50, s.P99))
+			b.text = timed(s.P50) + " / " + timed(s.P99)
 		case s.Kind == experiment.Stream && s.Bandwidth > 0:
 			b.first = float64(s.Bandwidth) / widest
 			b.second = b.first

@@ -153,7 +153,7 @@ func (m *meter) live(ctx context.Context, g plan.Guard) (apply.Measurement, erro
 			if g.P99Max == 0 && h.N() > 0 || h.N() >= 100 {
 				return m.liveRecord(g, tier, h)
 			}
-			return apply.Measurement{}, fmt.Errorf("no more than %s on the live connections within %s", param.Count(h.N(), "timed message"), liveTime)
+			return apply.Measurement{}, fmt.Errorf("only %s on the live connections within %s", param.Count(h.N(), "timed message"), liveTime)
 		}
 		select {
 		case <-ctx.Done():
