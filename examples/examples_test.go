@@ -5,6 +5,7 @@ package examples
 import (
 	"bytes"
 	"cmp"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/irq"
 	"github.com/rdmatune/rdmatune/drivers/pinning"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
+	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/golden"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
@@ -109,4 +111,84 @@ func others(t *testing.T, n *node.Node, facts *node.Facts, r *spec.Resolved) []p
 		out = append(out, l)
 	}
 	return out
+}
+
+// TestInterruptsOffPinnedCPUs: in every example, and in the first one of the language's
+// reference, no interrupt may go to a CPU that a workload is pinned to, its own or
+// another's.
+func TestInterruptsOffPinnedCPUs(t *testing.T) {
+	specs, err := filepath.Glob("*.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../docs/language.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, first, begins := strings.Cut(string(doc), "```hcl\n")
+	first, _, ends := strings.Cut(first, "```")
+	if !begins || !ends {
+		t.Fatal("the reference has no example")
+	}
+	language := filepath.Join(t.TempDir(), "language.hcl")
+	if err := os.WriteFile(language, []byte(first), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(specs, language) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			if plan := planOn(t, cmp.Or(machines[name], "sim:dgx"), name); bytes.Contains(plan, []byte("Warning:")) && name == language {
+				t.Errorf("its plan warns:\n%s", plan)
+			}
+			n, err := node.Open(cmp.Or(machines[name], "sim:dgx"), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			facts, err := n.Facts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, diags := spec.Load(name, spec.Options{})
+			if diags.HasErrors() {
+				t.Fatal(diags)
+			}
+			r, diags := s.Resolve(facts)
+			if diags.HasErrors() {
+				t.Fatal(diags)
+			}
+			pinned := cpusOf(t, r, param.PinCPUs)
+			placed := cpusOf(t, r, param.IRQCPUs)
+			if pinned.IsEmpty() {
+				t.Fatal("no workload is pinned")
+			}
+			if name == language && placed.IsEmpty() {
+				t.Error("no interrupt is placed")
+			}
+			if both := pinned.Intersection(placed); !both.IsEmpty() {
+				t.Errorf("interrupts on CPU %s, where workloads are pinned", cpulist.Format(both))
+			}
+		})
+	}
+}
+
+// cpusOf are all CPUs that the workloads of r want a setting on.
+func cpusOf(t *testing.T, r *spec.Resolved, id param.ID) cpulist.Set {
+	t.Helper()
+	all := cpulist.New()
+	for _, w := range r.Workloads {
+		for _, want := range w.Wants {
+			for _, target := range want.Targets {
+				for _, s := range target.Settings {
+					if text, ok := s.Value.AsText(); ok && s.ID == id {
+						set, err := cpulist.ParseKernel(text)
+						if err != nil {
+							t.Fatal(err)
+						}
+						all = all.Union(set)
+					}
+				}
+			}
+		}
+	}
+	return all
 }

@@ -127,7 +127,7 @@ var workloadBlock = &block{
 			},
 		},
 		{
-			name: "irq_affinity", doc: "CPUs of the device's interrupts. They are the NIC's: of several workloads on one device a single one needs the block, and it counts for all (see Sharing a NIC).",
+			name: "irq_affinity", doc: "CPUs of the device's interrupts. They are the NIC's: of several workloads on one device a single one needs the block, and it counts for all (see Sharing a NIC or a NUMA node).",
 			attrs: []attribute{
 				{name: "cpus", required: true, value: cpuList, typ: "CPU list", doc: "CPUs that may take the interrupts."},
 				{name: "strategy", value: oneOf("spread", "one_to_one", "single"), typ: "`\"spread\"`, `\"one_to_one\"`, `\"single\"`", def: "`\"spread\"`", doc: "How vectors are laid over the CPUs: one CPU each in turn; one CPU of its own for each; all on the first."},

@@ -12,7 +12,7 @@ import (
 
 // FormatVersion is the version of the JSON of a View: a higher minor number adds
 // members, a higher major number changes the meaning of one.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
 // A View is one look at a node.
 type View struct {
