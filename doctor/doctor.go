@@ -123,6 +123,8 @@ type Workload struct {
 	Due        []string
 	PIDs       []int
 	Transports []control.Process
+	// Following are those of PIDs whose transports are all as the spec wants them.
+	Following []int
 	// Libraries are those of PIDs that have another communication library mapped, and
 	// Unseen those of which that cannot be told.
 	Libraries, Unseen []int

@@ -34,6 +34,7 @@ var (
 	howBig       = criterion{"are the sizes of its messages known?", "message sizes were counted", ""}
 	bandwidthToo = criterion{"is bandwidth needed too?", "bandwidth is needed too", "bandwidth is not what matters"}
 	canApply     = criterion{"can this environment apply it?", "running processes can be switched now", "running processes follow at their next start"}
+	isApplied    = criterion{canApply.question, "running processes are as the spec wants them", canApply.no}
 )
 
 // verdicts answers, for the workload, each criterion of giving it a hint and of leaving
@@ -87,8 +88,8 @@ func (e *judge) verdicts() []Verdict {
 		add("question", howBig, Unanswered, unmeasured)
 	}
 	add("question", bandwidthToo, bandwidth, seen...)
-	can, how := e.applicable()
-	add("question", canApply, can, how...)
+	c, can, how := e.applicable()
+	add("question", c, can, how...)
 	return out
 }
 
@@ -256,18 +257,29 @@ func (e *judge) virtual() (Answer, []string) {
 	}
 }
 
-// applicable says whether a hint can be put into force for what runs.
-func (e *judge) applicable() (Answer, []string) {
-	live := 0
+// applicable says whether a hint can be put into force for what runs, or is already.
+func (e *judge) applicable() (criterion, Answer, []string) {
+	live, following := 0, 0
 	for _, t := range e.workload.Transports {
-		if t.Err == "" {
-			live++
+		if t.Err != "" {
+			continue
 		}
+		live++
+		if slices.Contains(e.workload.Following, t.PID) {
+			following++
+		}
+	}
+	c := canApply
+	if live > 0 && following == live {
+		c = isApplied
 	}
 	virtual, _ := e.virtual()
 	var evidence []string
-	if live > 0 {
-		evidence = append(evidence, param.Count(live, "process")+" on rdmatune's transport, to be switched now")
+	if n := live - following; n > 0 {
+		evidence = append(evidence, param.Count(n, "process")+" on rdmatune's transport, to be switched now")
+	}
+	if following > 0 {
+		evidence = append(evidence, param.Count(following, "process")+" on rdmatune's transport, as the spec wants it already")
 	}
 	asked, others, unseen := len(e.workload.PIDs), len(e.workload.Libraries), len(e.workload.Unseen)
 	if others > 0 {
@@ -278,15 +290,15 @@ func (e *judge) applicable() (Answer, []string) {
 	}
 	switch {
 	case live == 0 && asked == 0:
-		return Unanswered, []string{"no process of the workload is running"}
+		return c, Unanswered, []string{"no process of the workload is running"}
 	case live == 0 && others == 0 && unseen > 0:
-		return Unanswered, evidence
+		return c, Unanswered, evidence
 	case live == 0 && others == 0:
-		return Unanswered, []string{"no process of the workload uses a communication library"}
+		return c, Unanswered, []string{"no process of the workload uses a communication library"}
 	case virtual == Yes:
-		return Unanswered, append(evidence, "on a virtual machine it may read back right and change nothing: only a measurement tells")
+		return c, Unanswered, append(evidence, "on a virtual machine it may read back right and change nothing: only a measurement tells")
 	case live > 0:
-		return Yes, evidence
+		return c, Yes, evidence
 	}
-	return No, evidence
+	return c, No, evidence
 }

@@ -73,6 +73,8 @@ func TestApplicable(t *testing.T) {
 		"not observable":  {Workload{PIDs: []int{1}, Unseen: []int{1}}, Unanswered, "1 process of which the libraries are not observable"},
 		"another library": {Workload{PIDs: []int{1, 2}, Libraries: []int{2}}, No, "1 process on another library, whose variables count at the next start (rdmatune env)"},
 		"a transport":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 2}}}, Yes, "1 process on rdmatune's transport, to be switched now"},
+		"one follows":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 1}, {PID: 2}}, Following: []int{1}}, Yes, "1 process on rdmatune's transport, to be switched now; 1 process on rdmatune's transport, as the spec wants it already"},
+		"all follow":      {Workload{PIDs: []int{1}, Transports: []control.Process{{PID: 1}}, Following: []int{1}}, Yes, "1 process on rdmatune's transport, as the spec wants it already"},
 	} {
 		n, err := node.Open("sim:small", t.TempDir())
 		if err != nil {
@@ -82,6 +84,9 @@ func TestApplicable(t *testing.T) {
 		for _, v := range r.Workloads[0].Verdicts {
 			if v.Question == canApply.question && (v.Answer != tc.answer || strings.Join(v.Evidence, "; ") != tc.says) {
 				t.Errorf("%s: %+v", name, v)
+			}
+			if v.Statement == canApply.yes && strings.HasPrefix(tc.says, "1 process on rdmatune's transport, as") {
+				t.Errorf("%s: it says %q", name, v.Statement)
 			}
 			if (v.Answer == Unanswered) != (v.Statement == "") && v.Question != howBig.question {
 				t.Errorf("%s: statement of %+v", name, v)

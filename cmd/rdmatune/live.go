@@ -56,6 +56,7 @@ func (s *session) examine(ctx context.Context, facts *node.Facts, q question) (*
 				d.Transports = append(d.Transports, t)
 			}
 		}
+		d.Following = following(w, d.Transports)
 		s.libraries(&d)
 		all = append(all, d.PIDs...)
 		in.Workloads = append(in.Workloads, d)
@@ -65,6 +66,25 @@ func (s *session) examine(ctx context.Context, facts *node.Facts, q question) (*
 	}
 	r, err := doctor.Examine(ctx, *in)
 	return r, in, err
+}
+
+// following are the processes all of whose transports are as w wants them.
+func following(w *spec.Workload, transports []control.Process) []int {
+	if hintOf(w) == nil {
+		return nil
+	}
+	of := map[int][]control.Process{}
+	for _, t := range transports {
+		of[t.PID] = append(of[t.PID], t)
+	}
+	var out []int
+	for pid, mine := range of {
+		if differences(w, mine) == "" {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // libraries sorts the processes of d that are not on rdmatune's transport by whether
