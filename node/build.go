@@ -89,7 +89,9 @@ func (b *builder) system() {
 		"self/cgroup":               "0::/",
 		"irq/default_smp_affinity":  cpulist.FormatMask(b.cpus, b.cpus.Size()),
 	})
-	b.readOnly("/sys/class/dmi/id", map[string]string{"sys_vendor": cmp.Or(b.vendor, "rdmatune"), "product_name": cmp.Or(b.product, "simulated node")})
+	b.readOnly("/sys/class/dmi/id", map[string]string{
+		"sys_vendor": cmp.Or(b.vendor, simulatedVendor), "product_name": cmp.Or(b.product, "simulated node"), "board_vendor": simulatedVendor,
+	})
 	for _, p := range b.machine.processes {
 		show(b.Mem, p, all)
 	}

@@ -17,7 +17,8 @@ type Facts struct {
 	PState  *PState  `json:"intel_pstate,omitempty"`
 	Cpufreq []Policy `json:"cpufreq"` // empty: no cpufreq on this node
 
-	// Simulated is true for a built-in node: nothing measured there says anything of hardware.
+	// Simulated is true for a built-in node and a snapshot of one: nothing measured there
+	// says anything of hardware.
 	Simulated bool `json:"simulated"`
 	// Virtualised names the hypervisor when the node is a virtual machine, "" when
 	// it is not, nil when it could not be told.

@@ -10,6 +10,11 @@ import (
 	"github.com/rdmatune/rdmatune/internal/sysfs"
 )
 
+// simulatedVendor stands where firmware names who made a board, so that a snapshot of a
+// simulated node is known for one. One that plays a virtual machine has the words of a
+// hypervisor for its system, as theirs have.
+const simulatedVendor = "rdmatune"
+
 // machine describes a simulated node. It is generated, not measured: it has the
 // shape of its kind of machine and nothing of its behaviour.
 type machine struct {

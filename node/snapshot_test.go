@@ -20,7 +20,7 @@ func TestSnapshot(t *testing.T) {
 	for i, file := range refs {
 		refs[i] = fixture.Tree(t, file)
 	}
-	for _, ref := range append(refs, "sim:small", "sim:dgx") {
+	for _, ref := range append(refs, "sim:small", "sim:dgx", "sim:vm") {
 		n, err := node.Open(ref, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,6 @@ func TestSnapshot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Simulated = false // a capture is files, whatever they are of
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: -node +capture\n%s", ref, diff)
 		}

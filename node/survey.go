@@ -36,9 +36,12 @@ type survey struct {
 // Facts reads the node's facts anew. Lists are in the order of names and numbers;
 // the error is ctx's.
 func (n *Node) Facts(ctx context.Context) (*Facts, error) {
+	tree := n.FS()
+	// It is read of every node, so that a snapshot has it.
+	simulated := ofSimulated(tree) && n.kind != Local || n.kind == Simulated
 	s := &survey{
-		fs:       n.FS(),
-		facts:    &Facts{FormatVersion: factsVersion, Simulated: n.kind == Simulated, Why: map[string]string{}},
+		fs:       tree,
+		facts:    &Facts{FormatVersion: factsVersion, Simulated: simulated, Why: map[string]string{}},
 		pciReals: map[string]string{},
 	}
 	steps := []func(){s.system, s.processors, s.numaNodes, s.interruptTable, s.netdevs, s.rdma, s.gpus, s.cpufreq}
@@ -137,6 +140,16 @@ func (s *survey) system() {
 		}
 	}
 	s.facts.Virtualised = s.hypervisor()
+}
+
+// ofSimulated reports whether a capture is of a simulated node.
+func ofSimulated(tree sysfs.FS) bool {
+	for _, file := range []string{"board_vendor", "sys_vendor"} {
+		if vendor, err := tree.ReadString("/sys/class/dmi/id/" + file); err == nil && vendor == simulatedVendor {
+			return true
+		}
+	}
+	return false
 }
 
 // optional returns the content of a file that need not be there.

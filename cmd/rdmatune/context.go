@@ -28,7 +28,7 @@ func (s *session) describe(kind experiment.Kind, p *planning) experiment.Experim
 	now := time.Now()
 	e := experiment.Experiment{
 		ID: experiment.NewID(now), Time: now.UTC(), Kind: kind, Version: spec.Version,
-		Simulated: s.node.Kind() == node.Simulated, Node: s.identity(p.facts, ""),
+		Simulated: p.facts.Simulated, Node: s.identity(p.facts, ""),
 	}
 	if p.spec != nil {
 		e.SpecRoot, e.SpecDigest, e.GitCommit = p.spec.Root, p.spec.Digest, gitCommit(p.spec.Root)
