@@ -33,7 +33,8 @@ NCCL, Open MPI, libfabric, NVSHMEM, Mooncake, and rdmatune's own.
 
 Without arguments every process is audited that has one of these libraries mapped;
 with WORKLOAD the processes of that workload, against the spec's hint; with a command
-that command before it runs, also through env, mpirun (-x, --mca, --tune) and srun.
+that command before it runs, also through env, mpirun (-x, --mca, --tune) and srun,
+with this shell's environment unless --node is another machine.
 
 Exit codes: 0 nothing found, 1 error, 3 something contradicts the spec, is read
 differently by processes of one workload, or is a trap (16K read as 16).`,
@@ -100,7 +101,12 @@ func (o *options) audit(ctx context.Context, s *session, f *workloadFlags, args,
 			environ = os.Environ()
 			cwd, _ = os.Getwd()
 		}
-		return audit.Command(s.node, command, environ, cwd, opt), nil
+		r := audit.Command(s.node, command, environ, cwd, opt)
+		if s.node.Kind() != node.Local {
+			r.Notes = append(r.Notes, fmt.Sprintf("this shell's environment is not looked at: node %s is %s, another machine; what the command gets there can be given, as in env NAME=VALUE COMMAND",
+				s.node.Ref(), s.node.Kind()))
+		}
+		return r, nil
 	}
 	transports, err := s.transports(ctx)
 	if err != nil {
