@@ -77,6 +77,11 @@ func (s *Spec) evaluate(f *node.Facts) ([]*instance, hcl.Diagnostics) {
 			all = append(all, in)
 		}
 	}
+	if !e.diags.HasErrors() { // else a limit may be missing that is there, and wrong
+		for _, in := range all {
+			e.checkGuards(in)
+		}
+	}
 	if w := s.reconcile; w != nil {
 		in := e.instances(w)[0]
 		e.body(in, "", w.body)

@@ -1,12 +1,14 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"regexp"
 	"strconv"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -15,63 +17,86 @@ import (
 // defaultGuardCount is how many messages a guard measures: enough for a P99.
 const defaultGuardCount = 1000
 
-// guards resolves the guard blocks of the workload.
-func (r *resolver) guards() []Guard {
-	group := r.in.workload.body.blocks["guard"]
+// p99Messages is the least messages of which a 99th percentile is another than the longest.
+const p99Messages = 100
+
+// guards are the guard blocks of an instance, by name, as far as their values are known.
+func (in *instance) guards() []Guard {
+	group := in.workload.body.blocks["guard"]
 	if group == nil {
 		return nil
 	}
 	var out []Guard
 	for _, name := range sortedKeys(group.blocks) {
 		path := "guard." + name + "."
-		g := Guard{Name: name, Kind: r.text(path + "kind"), Peer: r.text(path + "peer"), Count: defaultGuardCount,
-			Warn: r.text(path+"on_breach") == "warn", Range: group.blocks[name].rng}
-		if g.Kind == "" {
-			g.Kind = "round_trip"
+		known := true
+		value := func(attr string) (v cty.Value, ok bool) {
+			v, ok = in.values[path+attr]
+			known = known && (!ok || v.IsKnown())
+			return v, ok && known
+		}
+		text := func(attr string) string {
+			if v, ok := value(attr); ok {
+				return v.AsString()
+			}
+			return ""
 		}
 		number := func(attr string) int64 {
-			v, ok := r.in.values[path+attr]
+			v, ok := value(attr)
 			if !ok {
 				return 0
 			}
 			n, _ := v.AsBigFloat().Int64()
 			return n
 		}
-		g.Size, g.BandwidthMin = number("size"), number("bandwidth_min")
 		limit := func(attr string) time.Duration {
-			d, _ := param.ParseDuration(r.text(path + attr)) // "" is no limit; the parser of the argument has accepted the rest
+			d, _ := param.ParseDuration(text(attr)) // "" is no limit; the parser of the argument has accepted the rest
 			return d
 		}
-		g.P50Max, g.P99Max = limit("p50_max"), limit("p99_max")
-		if n := number("count"); n > 0 {
-			g.Count = int(n)
+		g := Guard{
+			Name: name, Kind: cmp.Or(text("kind"), "round_trip"), Peer: text("peer"), Warn: text("on_breach") == "warn",
+			Size: number("size"), BandwidthMin: number("bandwidth_min"), Count: int(cmp.Or(number("count"), defaultGuardCount)),
+			P50Max: limit("p50_max"), P99Max: limit("p99_max"), Range: group.blocks[name].rng,
 		}
-		r.checkGuard(g, path)
-		out = append(out, g)
+		if known {
+			out = append(out, g)
+		}
 	}
 	return out
 }
 
-// checkGuard refuses a guard that nothing could breach, or that could not be measured.
-func (r *resolver) checkGuard(g Guard, path string) {
+// checkGuards refuses guards that nothing could breach, or that could not be measured. It
+// takes no node to know that.
+func (e *evaluator) checkGuards(in *instance) {
+	for _, g := range in.guards() {
+		e.checkGuard(in, g)
+	}
+}
+
+func (e *evaluator) checkGuard(in *instance, g Guard) {
+	say := func(severity hcl.DiagnosticSeverity, rng hcl.Range, summary, format string, args ...any) {
+		e.add(&hcl.Diagnostic{Severity: severity, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: rng.Ptr()})
+	}
+	place := func(attr string) hcl.Range { return in.place("guard." + g.Name + "." + attr) }
+	_, device := in.values["device"]
 	stream := g.Kind == "stream"
 	switch {
 	case g.P50Max == 0 && g.P99Max == 0 && g.BandwidthMin == 0:
-		r.errorAt(g.Range, "Guard without a limit", "Nothing could breach the guard %q. Give p50_max, p99_max or, for a stream, bandwidth_min.", g.Name)
+		say(hcl.DiagError, g.Range, "Guard without a limit", "Nothing could breach the guard %q. Give p50_max, p99_max or, for a stream, bandwidth_min.", g.Name)
 	case stream && (g.P50Max > 0 || g.P99Max > 0):
-		r.errorAt(g.Range, "Wrong limit", "A stream has a bandwidth, not a latency: give bandwidth_min, or measure with kind = \"round_trip\".")
+		say(hcl.DiagError, g.Range, "Wrong limit", "A stream has a bandwidth, not a latency: give bandwidth_min, or measure with kind = \"round_trip\".")
 	case !stream && g.BandwidthMin > 0:
-		r.errorAt(r.place(path+"bandwidth_min"), "Wrong limit", "Bandwidth is measured by a guard of its own, with kind = \"stream\".")
+		say(hcl.DiagError, place("bandwidth_min"), "Wrong limit", "Bandwidth is measured by a guard of its own, with kind = \"stream\".")
 	case g.Kind == "completion" && g.Peer != "":
-		r.errorAt(r.place(path+"peer"), "Peer without a use", "A guard of kind \"completion\" is measured on the workload's own connections.")
-	case g.Kind == "completion" && !r.has("hint"):
-		r.errorAt(g.Range, "Nothing to measure", "A guard of kind \"completion\" is about the connections that a hint block manages, and the workload has none.")
+		say(hcl.DiagError, place("peer"), "Peer without a use", "A guard of kind \"completion\" is measured on the workload's own connections.")
+	case g.Kind == "completion" && in.workload.body.blocks["hint"] == nil:
+		say(hcl.DiagError, g.Range, "Nothing to measure", "A guard of kind \"completion\" is about the connections that a hint block manages, and the workload has none.")
 	case g.Kind != "completion" && g.Peer == "":
-		r.warnAt(g.Range, "Guard without a peer", "The guard %q needs the address of an rdmatune bench serve (peer = \"host:7471\"). Without it, it is never measured, and every apply that changes something ends with 1.", g.Name)
-	case g.Kind != "completion" && r.text("device") == "":
-		r.errorAt(g.Range, "No device", "The guard %q measures on the workload's device, and it has none. Name one with device = \"...\".", g.Name)
-	case g.P99Max > 0 && g.Count < 100:
-		r.errorAt(r.place(path+"count"), "Too few messages", "A 99th percentile of %d messages says nothing; measure at least 100.", g.Count)
+		say(hcl.DiagWarning, g.Range, "Guard without a peer", "The guard %q needs the address of an rdmatune bench serve (peer = \"host:7471\"). Without it, it is never measured, and every apply that changes something ends with 1.", g.Name)
+	case g.Kind != "completion" && !device:
+		say(hcl.DiagError, g.Range, "No device", "The guard %q measures on the workload's device, and it has none. Name one with device = \"...\".", g.Name)
+	case g.P99Max > 0 && g.Count < p99Messages:
+		say(hcl.DiagError, place("count"), "Too few messages", "A 99th percentile of %d messages says nothing; measure at least %d.", g.Count, p99Messages)
 	}
 }
 

@@ -104,7 +104,7 @@ func (s *Spec) load(o Options, read reader) hcl.Diagnostics {
 		}
 		fmt.Fprintf(digest, "%s %d\n%s", filepath.Base(name), len(src), src)
 		f, d := parser.ParseHCL(src, name)
-		diags = append(diags, d...)
+		diags = append(diags, causes(d)...)
 		s.Files[name] = f
 		if f != nil {
 			bodies = append(bodies, f.Body)

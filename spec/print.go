@@ -16,8 +16,9 @@ const maxShown = 50
 // WriteDiagnostics writes diagnostics for a person, as wide as width: each with its
 // file, line and column, the source line, and the span underlined. files may be nil.
 // It is hcl's own text with what that leaves out: the column, and an underline where
-// there are no colours.
+// there are no colours. What is there twice is written once.
 func WriteDiagnostics(w io.Writer, files map[string]*hcl.File, diags hcl.Diagnostics, width uint, color bool) error {
+	diags = once(diags)
 	for i, d := range diags {
 		if i == maxShown {
 			_, err := fmt.Fprintf(w, "And %d more.\n\n", len(diags)-i)

@@ -43,7 +43,7 @@ func (s *Spec) Resolve(f *node.Facts) (*Resolved, hcl.Diagnostics) {
 	}
 	out.Unfit = r.unfit
 	sort.Slice(out.Workloads, func(i, j int) bool { return out.Workloads[i].Address < out.Workloads[j].Address })
-	return out, append(diags, r.diags...)
+	return out, once(append(diags, r.diags...))
 }
 
 type resolver struct {
@@ -93,10 +93,13 @@ func (r *resolver) text(path string) string {
 }
 
 // place is where the argument at path stands in the source.
-func (r *resolver) place(path string) hcl.Range {
-	attr, _, ok := lookup(r.in.workload.body, path)
+func (r *resolver) place(path string) hcl.Range { return r.in.place(path) }
+
+// place is where the argument at path stands in the source, or else the workload.
+func (in *instance) place(path string) hcl.Range {
+	attr, _, ok := lookup(in.workload.body, path)
 	if !ok {
-		return r.in.workload.rng
+		return in.workload.rng
 	}
 	return attr.Expr.Range()
 }
@@ -153,7 +156,7 @@ func (r *resolver) workload(in *instance) Workload {
 			r.unfit = append(r.unfit, Part{w.Address, b.kind})
 		}
 	}
-	w.Guards = r.guards()
+	w.Guards = in.guards()
 	r.advise(w, dev)
 	return w
 }

@@ -184,7 +184,7 @@ var workloadBlock = &block{
 				{name: "size", required: true, value: messageSize, typ: "size", doc: "Size of the messages that are measured."},
 				{name: "kind", value: oneOf("round_trip", "completion", "stream"), typ: "`\"round_trip\"`, `\"completion\"`, `\"stream\"`", def: "`\"round_trip\"`", doc: "`round_trip` and `stream` (bandwidth) are measured against `peer`; `completion` is the time from a message's post to its completion on the workload's own live connections, of all sizes that go the same way."},
 				{name: "p50_max", value: latency, typ: "duration", def: "no limit", doc: "Longest median, at most 1s."},
-				{name: "p99_max", value: latency, typ: "duration", def: "no limit", doc: "Longest 99th percentile, at most 1s; it takes a `count` of 100."},
+				{name: "p99_max", value: latency, typ: "duration", def: "no limit", doc: "Longest 99th percentile, at most 1s; it takes a `count` of at least 100."},
 				{name: "bandwidth_min", value: bandwidth, typ: "bandwidth", def: "no limit", doc: "Lowest bandwidth of a `stream`, as in \"800MiB/s\" or \"90Gbit/s\"."},
 				{name: "peer", value: peer, typ: "host:port", doc: "Where `rdmatune bench serve` answers."},
 				{name: "count", value: sampleCount, typ: "number", def: "1000", doc: "Messages that are measured, after 100 that are not; at most 10000000."},
