@@ -107,6 +107,8 @@ type Input struct {
 	GPUErr error
 	// Verbs is nil where devices cannot be opened: on a node that is not this machine.
 	Verbs verbs.Provider
+	// NoVerbs says that this program is built without verbs, whatever the node has.
+	NoVerbs bool
 	// Workloads are those that verdicts are asked for.
 	Workloads []Workload
 	// Brief leaves out what no verdict needs.

@@ -236,6 +236,25 @@ func TestVerdicts(t *testing.T) {
 }
 
 // TestProbe finds out the inline size of a real provider.
+// TestBuiltWithoutVerbs: what the program lacks is said apart from what the node has.
+func TestBuiltWithoutVerbs(t *testing.T) {
+	n, err := node.Open("sim:small", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lacking := range []bool{false, true} {
+		said := 0
+		for _, f := range examine(t, n, func(in *Input) { in.NoVerbs = lacking }).Findings {
+			if f.Check == "verbs-build" && f.Level == Problem && f.Why != "" && f.Do != "" {
+				said++
+			}
+		}
+		if (said == 1) != lacking {
+			t.Errorf("built without verbs %v: said %d times", lacking, said)
+		}
+	}
+}
+
 func TestProbe(t *testing.T) {
 	var p verbs.Provider = soft.Provider{}
 	dev, err := p.Open("soft0")

@@ -206,6 +206,12 @@ func (e *examiner) library() {
 		}
 	}
 	slices.Sort(providers)
+	if e.NoVerbs {
+		e.add(Finding{
+			Check: "verbs-build", Subject: "rdmatune", Level: Problem, Message: "this rdmatune is built without verbs (cgo was off)",
+			Why: "its bench, tune and guards open no RDMA device but soft0, and what devices grant cannot be tried", Do: "use a build with CGO_ENABLED=1",
+		})
+	}
 	f := Finding{
 		Check: "verbs-library", Subject: "node", Level: Fine, Message: "libibverbs and its providers",
 		Evidence: []Evidence{{"libibverbs", orNone(strings.Join(found[:min(len(found), 3)], ", "))}, {"providers", clip(orNone(strings.Join(providers, ", ")))}},

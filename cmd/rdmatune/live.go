@@ -33,7 +33,7 @@ type question struct {
 func (s *session) examine(ctx context.Context, facts *node.Facts, q question) (*doctor.Report, *doctor.Input, error) {
 	in := &doctor.Input{Node: s.node, Facts: facts, Brief: q.brief}
 	if s.node.Kind() == node.Local && !q.brief {
-		in.Verbs = ibverbs.Provider{}
+		in.Verbs, in.NoVerbs = ibverbs.Provider{}, !ibverbs.Built
 		if len(facts.GPUs) > 0 {
 			in.GPUs, in.GPUErr = gpu.Devices()
 		}

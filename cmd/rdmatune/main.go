@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
 	"github.com/rdmatune/rdmatune/spec"
 )
 
@@ -119,10 +120,10 @@ once without losing a message, and can undo all of it.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate("rdmatune {{.Version}}\n")
+	root.SetVersionTemplate(version(ibverbs.Built))
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.node, "node", "local", "the node: local, a simulated one (sim:dgx, sim:large, sim:shared, sim:small, sim:vm), or a captured `tree` (directory or .tar.gz)")
-	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune)")
+	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune); lock, control sockets and published hints are in $RDMATUNE_RUN_DIR (default /run/rdmatune)")
 	if err := root.RegisterFlagCompletionFunc("node", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"local", "sim:dgx", "sim:large", "sim:small", "sim:shared", "sim:vm"}, cobra.ShellCompDirectiveDefault
 	}); err != nil {
@@ -140,6 +141,14 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  arguments(0, 0, ""),
-		Run:   func(*cobra.Command, []string) { printf(os.Stdout, "rdmatune %s\n", spec.Version) },
+		Run:   func(*cobra.Command, []string) { printf(os.Stdout, "%s", version(ibverbs.Built)) },
 	}
+}
+
+// version is the line of the version, and what this build lacks.
+func version(verbs bool) string {
+	if !verbs {
+		return "rdmatune " + spec.Version + " (built without verbs: it opens no RDMA device but soft0)\n"
+	}
+	return "rdmatune " + spec.Version + "\n"
 }

@@ -17,6 +17,10 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/internal/ibv"
 )
 
+// Built says whether this program is built with verbs; without cgo it is not, and no
+// device is found.
+const Built = ibv.Built
+
 // Provider serves the devices that libibverbs finds.
 type Provider struct{}
 

@@ -21,6 +21,9 @@ import (
 	"unsafe"
 )
 
+// Built says whether this build has verbs.
+const Built = true
+
 // Handles of the library's objects.
 type (
 	Context struct{ p *C.struct_abi_context }

@@ -4,6 +4,9 @@ package ibv
 
 import "errors"
 
+// Built says whether this build has verbs.
+const Built = false
+
 // errBuilt is every function's answer in a build without cgo.
 var errBuilt = errors.New("built without verbs (cgo was off)")
 
