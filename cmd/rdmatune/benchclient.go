@@ -37,7 +37,8 @@ type clientFlags struct {
 	connections int
 	asJSON      bool
 
-	sized, counted bool // the flags sizes and count were given
+	sized, counted bool     // the flags sizes and count were given
+	arms           []*int64 // of hints, parsed
 }
 
 func (c *clientFlags) register(cmd *cobra.Command) {
@@ -75,9 +76,9 @@ var modes = map[string]bench.Mode{"round-trip": bench.RoundTrips, "stream": benc
 const maxConnections = bench.MaxClients
 
 // options turns the flags into what the engine takes.
-func (b *benchFlags) options(x *bencher) (bench.Options, error) {
+func (b *benchFlags) options() (bench.Options, error) {
 	out := bench.Options{
-		Workload: b.workload, Device: x.device, Simulated: x.simulated, Count: b.count, Warmup: &b.warmup, Rounds: b.rounds,
+		Workload: b.workload, Count: b.count, Warmup: &b.warmup, Rounds: b.rounds,
 		Rate: b.rate, InFlight: b.inFlight, Burst: b.burst,
 	}
 	var known bool
@@ -120,6 +121,9 @@ func (b *benchFlags) options(x *bencher) (bench.Options, error) {
 		out.Sizes, out.Weights, err = parseMix(b.mix)
 	} else {
 		out.Sizes, err = parseSizes(b.sizes)
+	}
+	if err == nil {
+		b.arms, err = parseHints(b.hints)
 	}
 	return out, err
 }
@@ -278,13 +282,9 @@ func newBenchLoop(o *options) *cobra.Command {
 					return bench.Report{}, err
 				}
 				defer l.Close()
-				hints, err := parseHints(b.hints)
-				if err != nil {
-					return bench.Report{}, err
-				}
 				r, err := bench.LoopArms(ctx,
 					func(ctx context.Context) (bench.Conn, error) { return l.Accept(ctx) },
-					b.connections*max(len(hints), 1),
+					b.connections*max(len(b.arms), 1),
 					func(ctx context.Context) ([]bench.Arm, error) { return x.dialArms(ctx, l.Addr().String(), b) }, bo)
 				r.Switches = x.switches()
 				return r, err
@@ -306,10 +306,7 @@ func (c *clientFlags) lanesSetting(h *int64) *string {
 
 // dialArms connects to addr for every hint; without any, as the workload says.
 func (x *bencher) dialArms(ctx context.Context, addr string, b *benchFlags) ([]bench.Arm, error) {
-	hints, err := parseHints(b.hints)
-	if err != nil {
-		return nil, err
-	}
+	hints := b.arms
 	if n := len(hints) * b.connections; n > maxConnections {
 		return nil, fmt.Errorf("%d hints with %d connections each are more than the %d clients of a server", len(hints), b.connections, maxConnections)
 	}
@@ -371,10 +368,8 @@ func countersOf(conns []*transport.Conn) bench.Counters {
 func (o *options) measure(cmd *cobra.Command, b *benchFlags, client func(context.Context, *bencher, bench.Options) (bench.Report, error)) (err error) {
 	b.sized, b.counted = cmd.Flags().Changed("sizes"), cmd.Flags().Changed("count")
 	// What is wrong with the flags is said before anything is opened.
-	if _, err := b.options(&bencher{}); err != nil {
-		return err
-	}
-	if _, err := parseHints(b.hints); err != nil {
+	bo, err := b.options()
+	if err != nil {
 		return err
 	}
 	ctx, stop := interruptible(cmd.Context())
@@ -384,10 +379,7 @@ func (o *options) measure(cmd *cobra.Command, b *benchFlags, client func(context
 		return err
 	}
 	defer func() { err = errors.Join(err, x.close()) }()
-	bo, err := b.options(x)
-	if err != nil {
-		return err
-	}
+	bo.Device, bo.Simulated = x.device, x.simulated
 	if o.colorOn(os.Stderr) {
 		bo.Progress = benchProgress(bo)
 	}
