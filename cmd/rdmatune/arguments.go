@@ -2,10 +2,42 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rdmatune/rdmatune/spec"
 )
+
+// ofWorkload wraps the check of a command's arguments, of which the first is a WORKLOAD:
+// where one is a spec, the flag that takes it is named.
+func ofWorkload(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		own := args
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			own = args[:dash]
+		}
+		err := check(cmd, args)
+		for _, a := range own {
+			if (err != nil || !spec.ValidAddress(a)) && isSpec(a) {
+				return notWorkload(a)
+			}
+		}
+		return err
+	}
+}
+
+// notWorkload says that an argument is a spec where a workload is needed.
+func notWorkload(arg string) error {
+	return fmt.Errorf("%q is a file or directory, not a workload; a spec is given by --spec %s", arg, arg)
+}
+
+// isSpec reports whether an argument is a spec by its looks: a .hcl file or a directory.
+func isSpec(arg string) bool {
+	info, err := os.Stat(arg)
+	return err == nil && (info.IsDir() || strings.HasSuffix(arg, ".hcl"))
+}
 
 // many is no bound of arguments.
 const many = -1

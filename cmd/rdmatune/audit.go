@@ -43,7 +43,7 @@ differently by processes of one workload, or is a trap (16K read as 16).`,
   rdmatune audit -- mpirun -n 2 -x UCX_RNDV_THRESH=16K --mca btl_tcp_eager_limit 64k ./train
   rdmatune audit --json -- env NCCL_BUFFSIZE=4M ./train | jq '.variables[]'
   rdmatune audit compare node1.json node2.json`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: ofWorkload(func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash > 1 || dash < 0 && len(args) > 1 {
 				return errors.New("at most one WORKLOAD; a command follows --")
 			}
@@ -51,7 +51,7 @@ differently by processes of one workload, or is a trap (16K read as 16).`,
 				return errors.New("a command must follow --")
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var command []string

@@ -26,7 +26,7 @@ Exit codes: 0 examined, whatever was found; 1 error.`,
 		Example: `  rdmatune doctor
   rdmatune doctor --json | jq '.findings[] | select(.level == "problem")'
   rdmatune doctor allreduce --spec node.hcl`,
-		Args:              arguments(0, 1, ""),
+		Args:              ofWorkload(arguments(0, 1, "")),
 		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

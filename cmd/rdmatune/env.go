@@ -65,7 +65,7 @@ only on rdmatune's own transport.`,
   sbatch $(rdmatune env allreduce --format slurm) job.sh
   mpirun $(rdmatune env allreduce --format mpirun) -n 2 ./train
   rdmatune env --list`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: ofWorkload(func(_ *cobra.Command, args []string) error {
 			switch {
 			case list && len(args) > 0:
 				return errors.New("--list takes no WORKLOAD")
@@ -73,7 +73,7 @@ only on rdmatune's own transport.`,
 				return errors.New("one WORKLOAD is needed, or --list")
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON {

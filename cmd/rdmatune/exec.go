@@ -46,12 +46,12 @@ Exit codes: those of the program; 1 when it cannot be started, with the reason.`
   mpirun -n 2 rdmatune exec allreduce -- ./train
   rdmatune exec allreduce --dry-run -- ./train`,
 		DisableFlagsInUseLine: true, // they stand before the --
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: ofWorkload(func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return errors.New("one WORKLOAD is needed, then -- and a command")
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {

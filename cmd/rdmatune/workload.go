@@ -78,6 +78,9 @@ func (f *workloadFlags) pick(r *spec.Resolved, name string, environ []string) (*
 	if len(instances) > 0 {
 		return instance(name, instances, environ)
 	}
+	if isSpec(name) {
+		return nil, notWorkload(name)
+	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("the spec %s has no workload", f.path)
 	}
