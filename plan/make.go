@@ -287,7 +287,7 @@ func label(t param.Target) string {
 // pinning plans the threads of every process that was found.
 func (m *maker) pinning(w spec.Workload, want spec.Want, o param.Observation) {
 	if len(o.Found) == 0 && o.Err == nil {
-		m.note(&m.plan.Pending, w.Address, want.Kind, "", "no process of the workload is running; an apply after its start pins it")
+		m.note(&m.plan.Pending, w.Address, want.Kind, "", "no process of the workload is running; the daemon, or an apply after its start, pins it")
 		return
 	}
 	for _, t := range want.Targets {

@@ -203,7 +203,7 @@ No changes. The node and its connections are as the spec wants them.
 		{"a workload without a process is pending",
 			input(nil, workload(a, pinWant("1"))).found(a, param.Pinning),
 			`Pending (decided, but not possible now):
-  workload.a.cpu_pinning: no process of the workload is running; an apply after its start pins it
+  workload.a.cpu_pinning: no process of the workload is running; the daemon, or an apply after its start, pins it
 
 No changes. What the spec wants beyond this is pending.
 `},
@@ -379,7 +379,7 @@ state hint 21 size original 8 written 8 [b]
 				return in
 			}(),
 			`Pending (decided, but not possible now):
-  workload.a.cpu_pinning: no process of the workload is running; an apply after its start pins it
+  workload.a.cpu_pinning: no process of the workload is running; the daemon, or an apply after its start, pins it
 
 Notes:
   workload.a.cpu_pinning: process 1 could not be examined
