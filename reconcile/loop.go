@@ -20,7 +20,8 @@ import (
 // Rhythm of the loop.
 const (
 	beat        = 5 * time.Second        // between two signs of life
-	fullEvery   = 60                     // sweeps of which one is a whole pass
+	wholeFirst  = 60                     // sweeps of which one is a whole pass
+	wholeLast   = 240                    // same, where many in a row have found nothing
 	minGap      = 50 * time.Millisecond  // between two passes
 	maxGap      = 2 * time.Second        // so much at most is a long pass followed by, to bound the load
 	followUp    = time.Second            // after a pass that wrote, to see that it stays
@@ -53,7 +54,8 @@ type Loop struct {
 	frozen   string                           // workloads that could not be judged, for the log
 	deaf     bool                             // new processes are not heard, since no workload is about any
 	doc      *state.Document
-	swept    int
+	swept    int // sweeps since the last whole pass for want of a reason
+	whole    int // sweeps of which one is a whole pass
 
 	due        time.Time // of the next pass because of what was heard; zero for none
 	later      time.Time // of the next pass because of what was to wait; zero for none
@@ -85,7 +87,7 @@ type Loop struct {
 
 // New returns a loop that has looked at nothing yet.
 func New(c Config) *Loop {
-	l := &Loop{c: c, log: c.Log, table: newTable(), archive: newArchive(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, debts: debts{}, settings: spec.DefaultReconcile}
+	l := &Loop{c: c, log: c.Log, table: newTable(), archive: newArchive(), pids: map[int]bool{}, unhealed: map[subject]Drift{}, debts: debts{}, settings: spec.DefaultReconcile, whole: wholeFirst}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}

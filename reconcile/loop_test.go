@@ -128,6 +128,33 @@ func TestFactsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestWhole: the less a node's whole looks find, the more seldom they come, to a bound.
+func TestWhole(t *testing.T) {
+	l := newLoop(t, Config{})
+	for i, step := range []struct {
+		pass Pass
+		want int
+	}{
+		{Pass{Trigger: AtStart}, wholeFirst},
+		{Pass{Trigger: OnEvent}, wholeFirst},
+		{Pass{Trigger: OnSweep}, 2 * wholeFirst},
+		{Pass{Trigger: OnSweep}, wholeLast},
+		{Pass{Trigger: OnSweep}, wholeLast},
+		{Pass{Trigger: OnEvent}, wholeLast},
+		{Pass{Trigger: OnEvent, Drifts: make([]Drift, 1)}, wholeFirst},
+		{Pass{Trigger: OnSweep}, 2 * wholeFirst},
+		{Pass{Trigger: OnSweep, Changed: 1}, wholeFirst},
+		{Pass{Trigger: OnSweep}, 2 * wholeFirst},
+		{Pass{Trigger: OnSpec}, wholeFirst},
+		{Pass{Trigger: OnSweep}, 2 * wholeFirst},
+		{Pass{Trigger: OnSweep, Err: "the state cannot be read"}, wholeFirst},
+	} {
+		if l.learn(&step.pass); l.whole != step.want {
+			t.Errorf("step %d: one of %d sweeps, want of %d", i, l.whole, step.want)
+		}
+	}
+}
+
 // TestGap: passes come no faster than a long one allows, however many events there are.
 func TestGap(t *testing.T) {
 	for _, test := range []struct{ took, want time.Duration }{

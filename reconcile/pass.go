@@ -84,6 +84,7 @@ func (l *Loop) pass(ctx context.Context) {
 			l.schedule(OnTimer, time.Until(again))
 		}
 	}
+	l.learn(&p)
 	l.keepLastGood() // if it could not be before
 	if p.Experiment != "" {
 		l.archive.added(l.settings.Experiments)

@@ -19,8 +19,8 @@ import (
 
 // sweep looks at what is managed and asks for a pass if something is not as it was left.
 // It is cheap: files are kept open and compared with what they were, the other settings
-// are read from the kernel or their process. Every fullEvery-th, and where there is no
-// such short way, it is a whole pass.
+// are read from the kernel or their process. Once in a while, and where there is no such
+// short way, it is a whole pass.
 func (l *Loop) sweep(ctx context.Context) {
 	l.swept++
 	l.update(func(s *Status) { s.Sweeps++ })
@@ -31,8 +31,8 @@ func (l *Loop) sweep(ctx context.Context) {
 			return
 		}
 	}
-	if l.swept%fullEvery == 0 || !l.on(watch.Kernel) || !l.on(watch.Processes) {
-		l.facts = nil
+	if l.swept >= l.whole || !l.on(watch.Kernel) || !l.on(watch.Processes) {
+		l.swept, l.facts = 0, nil
 		l.schedule(OnSweep, 0)
 		return
 	}
@@ -43,6 +43,17 @@ func (l *Loop) sweep(ctx context.Context) {
 	if len(different) > 0 || err != nil || l.drifted(ctx) || l.paid() {
 		l.log.Debug("sweep", "files", len(different))
 		l.schedule(OnSweep, 0)
+	}
+}
+
+// learn sets how soon the next whole pass comes that nothing leads to: where the last ones
+// have found nothing, later, since a look at a large node takes a second of a processor.
+func (l *Loop) learn(p *Pass) {
+	switch {
+	case p.Changed > 0 || len(p.Drifts) > 0 || p.Err != "" || p.Trigger == OnSpec || p.Trigger == OnSignal:
+		l.whole = wholeFirst
+	case p.Trigger == OnSweep:
+		l.whole = min(2*l.whole, wholeLast)
 	}
 }
 
