@@ -20,8 +20,8 @@ import (
 const (
 	longestSpin  = 2 * time.Millisecond
 	provenSpin   = time.Millisecond
-	fastWait     = 250 * time.Microsecond // of which an exchange is fast
-	hiccup       = 8 * time.Millisecond   // for which a scheduler may give a processor away
+	fastWait     = time.Millisecond     // at most, in an exchange that is fast
+	hiccup       = 8 * time.Millisecond // for which a scheduler may give a processor away
 	shortestSpin = 5 * time.Microsecond
 	idleTime     = 10 * longestSpin // who waits longer is idle
 	probeEvery   = 8
@@ -31,12 +31,15 @@ const (
 // (a virtual machine whose device is emulated on the same ones, a node with too many ranks)
 // they keep away from their processor what they wait for. So now and then a wait goes the
 // other way, to sleep almost at once or to poll, and the way whose waits take less is the
-// one that is taken: the more often the trial confirms it, the more seldom it is made.
+// one that is taken: the more often the trial confirms it, the more seldom it is made. Where
+// sleeping is the wrong way a trial is far longer than any other wait, so that a few in a
+// hundred messages would be the tail of all.
 const (
-	firstTrial = 16   // waits until the first one
-	lastTrial  = 1024 // at most between two
+	firstTrial = 32   // waits until the first one
+	lastTrial  = 4096 // at most between two
 	enough     = 5    // waits of each way, for a comparison
 	clearly    = 8    // by an eighth must the other way be shorter
+	far        = 4    // times as long as usual is a trial that is not worth many others
 )
 
 // spinPolls is how often a waiting goroutine polls the queue of its connection
@@ -108,6 +111,8 @@ func (w *waiter) took(d time.Duration) {
 	at(!w.doze).add(d)
 	usual, other := at(w.doze), at(!w.doze)
 	switch {
+	case usual.count >= enough && d > far*usual.median():
+		w.spaced = min(8*w.spaced, lastTrial)
 	case usual.count < enough || other.count < enough:
 	case other.median() < usual.median()-usual.median()/clearly:
 		w.doze, w.spaced = !w.doze, firstTrial
