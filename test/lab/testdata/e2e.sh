@@ -32,13 +32,15 @@ until_true() { # WHAT COMMAND... : for at most two minutes
 freq=/sys/devices/system/cpu/cpufreq/policy2
 irqs=$(ls /sys/class/net/eth1/device/msi_irqs)
 # A read while the kernel moves a vector sees the affinity before, or nothing: so each is
-# read until five reads in a row agree.
+# read until five reads in a row agree, which are some time apart: the processor that moves it
+# may be taken away in the middle.
 mask() { # NUMBER
 	last='' same=0 reads=0
 	while [ $same -lt 5 ] && [ $reads -lt 500 ]; do
 		read -r got < /proc/irq/$1/smp_affinity_list || got=''
 		if [ -n "$got" ] && [ "$got" = "$last" ]; then same=$((same + 1)); else same=0; fi
 		last=$got reads=$((reads + 1))
+		sleep 0.02
 	done
 	echo $got
 }

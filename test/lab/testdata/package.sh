@@ -34,6 +34,7 @@ mask() { # NUMBER
 		read -r got < /proc/irq/$1/smp_affinity_list || got=''
 		if [ -n "$got" ] && [ "$got" = "$last" ]; then same=$((same + 1)); else same=0; fi
 		last=$got reads=$((reads + 1))
+		sleep 0.02
 	done
 	echo $got
 }

@@ -36,6 +36,7 @@ mask() { # NUMBER: a read while the kernel moves a vector sees the affinity befo
 		read -r got < /proc/irq/$1/smp_affinity_list 2> /dev/null || got=''
 		if [ -n "$got" ] && [ "$got" = "$last" ]; then same=$((same + 1)); else same=0; fi
 		last=$got reads=$((reads + 1))
+		sleep 0.02
 	done
 	echo "$got"
 }
