@@ -3,7 +3,7 @@ package verbs
 import "fmt"
 
 // Status is a work completion's status, with libibverbs' numbers.
-type Status int32
+type Status int
 
 // The statuses that the transport tells apart.
 const (
@@ -53,10 +53,8 @@ func (s Status) String() string {
 // not StatusSuccess.
 type WC struct {
 	ID      uint64
-	ByteLen int // bytes received
 	Status  Status
+	ByteLen int // bytes received
 	QPN     uint32
-	Imm     uint32 // immediate data, in host order, when HasImm
-	Recv    bool   // completion of a receive
-	HasImm  bool   // IBV_WC_WITH_IMM: the message received came with Imm
+	Recv    bool // completion of a receive
 }
