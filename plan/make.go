@@ -83,6 +83,7 @@ type claim struct {
 	workloads []string
 	value     param.Value
 	rng       hcl.Range
+	held      bool // it is in force, or the plan makes it so
 }
 
 func (m *maker) observation(workload string, k param.Kind) param.Observation {
@@ -182,16 +183,18 @@ func (m *maker) targets(w spec.Workload, want spec.Want, o param.Observation) {
 		}
 		order := param.Order{Workload: w.Address}
 		for _, s := range t.Settings {
-			order.Want = append(order.Want, s.Setting)
-			m.setting(w, o.Found[i], s, "")
+			if m.setting(w, o.Found[i], s, "") {
+				order.Want = append(order.Want, s.Setting)
+			}
 		}
 		m.plan.Orders[o.Found[i].Target.Key()] = order
 	}
 }
 
 // setting plans one wanted setting of a target that was found. index names the
-// thread or the connection.
-func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting, index string) {
+// thread or the connection. It reports whether the setting is in force or is made so: a
+// driver may write no other, since nothing remembers what was there before.
+func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting, index string) (held bool) {
 	t := found.Target
 	have := param.Setting{Value: param.Unknown("the driver does not report it")}
 	if i := slices.IndexFunc(found.Settings, func(s param.Setting) bool { return s.ID == want.ID && s.Index == index }); i >= 0 {
@@ -201,16 +204,18 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 	if first, taken := m.claimed[key]; taken {
 		if first.value != want.Value {
 			m.conflict(w, t, want, first)
-			return
+			return false
 		}
 		first.workloads = append(first.workloads, w.Address)
 		m.claimed[key] = first
 		if e := m.plan.Base.Find(m.in.BootID, key); e != nil {
 			e.Workloads = slices.Sorted(slices.Values(first.workloads))
 		}
-		return
+		return first.held
 	}
-	m.claimed[key] = claim{[]string{w.Address}, want.Value, want.Range}
+	defer func() {
+		m.claimed[key] = claim{[]string{w.Address}, want.Value, want.Range, held}
+	}()
 	e := m.plan.Base.Find(m.in.BootID, key)
 	if e != nil {
 		e.Workloads = []string{w.Address}
@@ -218,13 +223,13 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 	switch {
 	case have.Fixed && have.Value != want.Value:
 		m.note(&m.plan.Notes, w.Address, t.Kind, t.Name, "left alone: %s", cmp.Or(have.Note, "it cannot be written here"))
-		return
+		return false
 	case !have.Value.IsKnown():
 		row, _ := param.Lookup(want.ID)
 		m.broken(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read a managed setting",
 			Detail:  fmt.Sprintf("%s of %s: %s.", row.Attr, Address(w.Address, t), cmp.Or(have.Value.Reason(), "(not observable)")),
 			Subject: want.Range.Ptr()}, t.Kind, w.Address)
-		return
+		return false
 	case have.Value == want.Value:
 		switch {
 		case e != nil:
@@ -233,11 +238,11 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 			m.plan.Base.Put(state.Entry{BootID: m.in.BootID, Target: key.Target, ID: key.ID, Index: index,
 				Original: m.original(w.Address, key, have.Value), Written: have.Value, Workloads: []string{w.Address}})
 		}
-		return
+		return true
 	}
 	if reason, refused := m.in.State.Refused(m.in.BootID, key); refused {
 		m.note(&m.plan.Notes, w.Address, t.Kind, t.Name, "left alone: %s", reason)
-		return
+		return false
 	}
 	c := Change{Change: param.Change{
 		Workload: w.Address, Target: t, ID: want.ID, Index: index, Action: param.Update,
@@ -252,13 +257,14 @@ func (m *maker) setting(w spec.Workload, found param.Observed, want spec.Setting
 	if have.Deferred != "" {
 		m.plan.Deferred = true
 		m.note(&m.plan.Pending, w.Address, t.Kind, t.Name, "%s -> %s: %s", attr(want.ID)+" "+param.Format(want.ID, have.Value), param.Format(want.ID, want.Value), have.Deferred)
-		return
+		return false
 	}
 	// What an interrupted apply or destroy may have written is not somebody else's.
 	if e != nil && e.Written == want.Value && (e.Maybe == nil || *e.Maybe != have.Value) {
 		c.Drift, c.Reason = true, "drift"
 	}
 	m.plan.Changes = append(m.plan.Changes, c)
+	return true
 }
 
 func (m *maker) conflict(w spec.Workload, t param.Target, want spec.Setting, first claim) {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/rdmatune/rdmatune/param"
@@ -8,11 +9,24 @@ import (
 )
 
 // Only returns p with those of its changes that keep wants; the others are neither made
-// nor recorded. A workload whose hint loses a change keeps the generation that it has in
-// before, unless others of its changes need the new one.
+// nor recorded, nor does a target's driver hear of them. A workload whose hint loses a
+// change keeps the generation that it has in before, unless others of its changes need the
+// new one: a process gets its order whole.
 func (p *Plan) Only(before *state.Document, keep func(Change) bool) *Plan {
 	out := *p
-	out.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return !keep(c) })
+	out.Changes = nil
+	out.Orders = maps.Clone(p.Orders)
+	for _, c := range p.Changes {
+		if keep(c) {
+			out.Changes = append(out.Changes, c)
+			continue
+		}
+		key := c.Target.Key()
+		if order, ok := out.Orders[key]; ok && c.Target.Kind != param.Hint {
+			order.Want = slices.DeleteFunc(slices.Clone(order.Want), func(s param.Setting) bool { return s.ID == c.ID && s.Index == c.Index })
+			out.Orders[key] = order
+		}
+	}
 	out.Generations = make(map[string]state.Generation, len(p.Generations))
 	for w, g := range p.Generations {
 		hint := func(c Change) bool { return c.Workload == w && c.Target.Kind == param.Hint }

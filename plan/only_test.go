@@ -47,6 +47,41 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// TestHeld: a target's driver hears of what is in force and of what the plan makes, and of
+// nothing else: whatever it wrote beside would have no original.
+func TestHeld(t *testing.T) {
+	policy := param.Target{Kind: param.Frequency, Name: "policy0"}
+	now := func(id param.ID, v param.Value) param.Setting { return param.Setting{ID: id, Value: v} }
+	fixed := now(param.EnergyPreference, param.Unknown("not available here"))
+	fixed.Fixed = true
+	observed := param.Observed{Target: policy, Settings: []param.Setting{
+		now(param.Governor, param.Text("powersave")), now(param.MinKHz, param.Int(1)), now(param.MaxKHz, param.Int(5)), fixed,
+	}}
+	w := spec.Workload{Address: "a", Wants: []spec.Want{{Kind: param.Frequency, Targets: []spec.TargetWant{{Name: "policy0", Settings: []spec.Setting{
+		want(param.Governor, param.Text("performance"), 1), want(param.MinKHz, param.Int(4), 2), want(param.MaxKHz, param.Int(5), 3),
+		want(param.EnergyPreference, param.Text("performance"), 4),
+	}}}}}}
+	doc := document()
+	p := Make(input(doc, w).found("a", param.Frequency, observed))
+	held := func(p *Plan) (out []param.ID) {
+		for _, s := range p.Orders[policy].Want {
+			out = append(out, s.ID)
+		}
+		return out
+	}
+	check := func(what string, p *Plan, want ...param.ID) {
+		t.Helper()
+		if diff := cmp.Diff(want, held(p)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	check("all", p, param.Governor, param.MinKHz, param.MaxKHz)
+	check("the governor alone", p.Only(doc, func(c Change) bool { return c.ID == param.Governor }), param.Governor, param.MaxKHz)
+	check("all, again", p, param.Governor, param.MinKHz, param.MaxKHz)
+	doc.Refuse(boot, state.Key{Target: policy, ID: param.MinKHz}, "the kernel refused it")
+	check("one was refused", Make(input(doc, w).found("a", param.Frequency, observed)), param.Governor, param.MaxKHz)
+}
+
 // TestFrozen: what is remembered of a workload that cannot be judged now stays, also where
 // it shares a setting with one that wants it no more.
 func TestFrozen(t *testing.T) {

@@ -350,6 +350,11 @@ func TestChoose(t *testing.T) {
 		c.Index = index
 		return ruling{Change: c, verdict: v}
 	}
+	hint := func(index string, process string, drift bool) ruling {
+		r := one(index, Heal, drift)
+		r.Target = param.Target{Kind: param.Hint, Name: process}
+		return r
+	}
 	for _, test := range []struct {
 		name        string
 		rulings     []ruling
@@ -360,6 +365,8 @@ func TestChoose(t *testing.T) {
 		{"new ones", []ruling{one("a", Heal, false), one("b", Heal, false), one("c", Wait, false)}, "ab", false, false},
 		{"drift", []ruling{one("a", Heal, true), one("b", Contested, true), one("c", Heal, true)}, "ac", true, false},
 		{"both", []ruling{one("a", Heal, false), one("b", Heal, true)}, "b", true, true},
+		{"both, of one process", []ruling{hint("a", "7", false), hint("b", "7", true)}, "ab", false, false},
+		{"both, of two processes", []ruling{hint("a", "7", false), hint("b", "8", true), hint("c", "7", true)}, "b", true, true},
 		{"drift that waits holds up nothing", []ruling{one("a", Heal, false), one("b", Wait, true)}, "a", false, false},
 	} {
 		chosen, drift, rest := choose(test.rulings)

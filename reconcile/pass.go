@@ -277,15 +277,24 @@ func (l *Loop) once(ctx context.Context, p *Pass) (problems []string, again time
 
 // choose returns what a pass makes of what may be made: when something is put back, that
 // alone (drift), since one that is refused then must not undo the others, as it does in a
-// change of the spec. rest tells that another pass is to make what is left.
+// change of the spec. rest tells that another pass is to make what is left. A process gets
+// its whole order at once: what of a hint is to be put back is made with what is new of it,
+// and measured with that.
 func choose(rulings []ruling) (chosen map[subject]bool, drift, rest bool) {
 	chosen = map[subject]bool{}
 	heal := func(r ruling) bool { return r.verdict == Heal }
-	drift = slices.ContainsFunc(rulings, func(r ruling) bool { return heal(r) && r.Drift })
+	ordered := map[param.Target]bool{}
+	for _, r := range rulings {
+		if heal(r) && !r.Drift && r.Target.Kind == param.Hint {
+			ordered[r.Target.Key()] = true
+		}
+	}
+	drifted := func(r ruling) bool { return r.Drift && !ordered[r.Target.Key()] }
+	drift = slices.ContainsFunc(rulings, func(r ruling) bool { return heal(r) && drifted(r) })
 	for _, r := range rulings {
 		switch {
 		case !heal(r):
-		case r.Drift == drift:
+		case drifted(r) == drift:
 			chosen[subjectOf(r.Change)] = true
 		default:
 			rest = true
