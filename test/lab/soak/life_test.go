@@ -163,6 +163,7 @@ func newSpec(_ context.Context, s *soak) (string, error) {
 
 func (s *soak) edit(v variant, atomic bool) (string, error) {
 	s.w.dropped()
+	s.w.unseen()
 	s.w.spec, s.w.invalid, s.w.noSpec, s.w.unsettled = v, false, false, true
 	said := fmt.Sprintf("atomic %v: trainer %+v, server %+v, restore %v", atomic, v.trainer, v.server, v.restore)
 	if err := s.writeSpec(v.text(), atomic); err != nil {

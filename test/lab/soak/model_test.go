@@ -79,7 +79,7 @@ func (w *world) check(s setting, want map[setting]string, wrong *bool) error {
 		}
 	case wants:
 		*wrong = *wrong || got != value && s.kind() != "irq"
-	case b.owned && !w.asserted(s): // is to be restored when it can be
+	case (b.owned || b.unsure) && !w.asserted(s): // is to be restored when it can be
 	case s == "dma": // see below: it depends on whether a daemon runs
 	case !w.allowed(s, got):
 		return notYet("%s is %q, and is nobody's: want one of %v", s, got, slices.Sorted(maps.Keys(b.base)))

@@ -22,7 +22,7 @@ type belief struct {
 	pending map[string]bool // what others wrote over rdmatune's value and nobody has seen healed
 	owned   bool            // rdmatune had set it when things were last quiet
 	kept    bool            // somebody's value was left in place, and the original may be remembered
-	unsure  bool            // rdmatune may have restored it, or not yet
+	unsure  bool            // rdmatune may have set it, or restored it, or not yet
 }
 
 // A process is one that the test started.
@@ -260,6 +260,16 @@ func (w *world) dropped() {
 	for _, b := range w.beliefs {
 		if b.owned {
 			maps.Copy(b.base, b.pending)
+		}
+	}
+}
+
+// unseen notes that the spec is to be another: what it wanted and was not seen in force
+// rdmatune may have set all the same.
+func (w *world) unseen() {
+	for s := range w.wanted() {
+		if b := w.beliefs[s]; b != nil && !b.owned {
+			b.unsure = true
 		}
 	}
 }
