@@ -57,6 +57,6 @@
 // # Two channels
 //
 // The control channel is TCP: hello, the messages of a switch that need no order with
-// the data, the farewell. Its keep-alive probes tell a dead peer from a stalled one.
-// All else is on the lanes.
+// the data, the farewell. Its keep-alive probes tell a dead peer from a stalled one. All
+// else is on the lanes; where no send completes for as long, the path is taken for dead.
 package transport

@@ -62,9 +62,11 @@ type lane struct {
 	full       uint64 // times that a sender found no slot or credit
 	sick       bool   // a completion failed, with status
 	status     verbs.Status
-	closed     bool // nothing is posted any more
-	quiet      bool // the queue pair is gone: the device touches the memory no more
-	freed      bool // so is the memory
+	seen       uint64 // completed, when the transport looked last
+	still      int    // looks since then that found no other
+	closed     bool   // nothing is posted any more
+	quiet      bool   // the queue pair is gone: the device touches the memory no more
+	freed      bool   // so is the memory
 	batch      [sendBatch]verbs.SendWR
 	batched    int
 }

@@ -43,8 +43,8 @@ type Options struct {
 	// CacheDir keeps what was found out about devices by trying; "" is devices/ in a
 	// RunDir that belongs to root, else nothing is kept.
 	CacheDir string
-	// DeadTime bounds how long a dead peer stays unnoticed while the program waits;
-	// 0 is 10 seconds, less than a second counts as one.
+	// DeadTime bounds how long a dead peer, or a dead path to it, stays unnoticed while
+	// the program waits; 0 is 10 seconds, less than a second counts as one.
 	DeadTime time.Duration
 	// GIDIndex picks the GID table entry; nil picks the one of the control
 	// channel's local address, else the first that carries an IPv4 address.
@@ -89,6 +89,7 @@ type Transport struct {
 	// closing ends with Close, and with it every hello under way.
 	closing context.Context
 	stop    context.CancelFunc
+	watcher sync.WaitGroup // watchPaths
 	hellos  sync.WaitGroup // Add is guarded by mu, with closed still false
 
 	mu        sync.Mutex
@@ -162,9 +163,12 @@ func (t *Transport) start(ctx context.Context, p verbs.Provider, o Options) (err
 	}
 	t.maxInline = limit
 	if o.RunDir != "" {
-		t.server, err = control.Serve(ctx, o.RunDir, t)
+		if t.server, err = control.Serve(ctx, o.RunDir, t); err != nil {
+			return err
+		}
 	}
-	return err
+	t.watcher.Go(t.watchPaths)
+	return nil
 }
 
 // logStart writes the one line by which a launcher's log shows who runs with what.
@@ -196,6 +200,7 @@ func (t *Transport) logStart() {
 // release closes what open opened.
 func (t *Transport) release() error {
 	t.stop()
+	t.watcher.Wait()
 	var errs []error
 	if t.server != nil {
 		errs = append(errs, t.server.Close())

@@ -1,6 +1,6 @@
 # Every queue pair of real devices: those of rdmatune's transport with lanes and granted
 # capabilities, those of a program that is not rdmatune's, and the kernel's own. What
-# rdma(8) says of the same devices is the yardstick.
+# rdma(8) says of the same devices is the yardstick. In the end, a path that dies.
 set -u
 failed=0
 log() { echo "connections: $*"; }
@@ -65,6 +65,13 @@ has "what the device grants" 'features, rxe.*: inline up to [1-9][0-9]* B, queue
 has "that it is software" 'software RDMA' "$OUT/doctor.txt"
 has "addresses" 'gid, rxe0 port 1.*RoCE v2' "$OUT/doctor.txt"
 
-kill -INT $client; wait $client
+# A path that dies in silence: what rxe1 sends goes to nobody, while the control channel,
+# which stays within the machine, lives. Soft RoCE itself would try for ever.
+ip neigh replace 10.77.0.1 lladdr 02:00:00:00:00:99 dev eth1 nud permanent
+ended() { grep -q 'connection ended' "$OUT/connect.log"; }
+until_true "the dead path is noticed" ended
+wait $client; check "the client's exit code on a dead path" 1 $?
+has "why it ended" 'no send has completed for 10s: peer gone' "$OUT/connect.log"
+
 kill $server $foreign $foreign2 2> /dev/null
 exit $failed
