@@ -3,7 +3,7 @@ package verbs
 import "fmt"
 
 // Status is a work completion's status, with libibverbs' numbers.
-type Status int
+type Status int32
 
 // The statuses that the transport tells apart.
 const (
@@ -53,8 +53,10 @@ func (s Status) String() string {
 // not StatusSuccess.
 type WC struct {
 	ID      uint64
-	Status  Status
 	ByteLen int // bytes received
+	Status  Status
 	QPN     uint32
-	Recv    bool // completion of a receive
+	Imm     uint32 // immediate data, in host order, when HasImm
+	Recv    bool   // completion of a receive
+	HasImm  bool   // IBV_WC_WITH_IMM: the message received came with Imm
 }

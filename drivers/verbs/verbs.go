@@ -213,7 +213,8 @@ type QP interface {
 	Fail() error
 	State() QPState
 	// PostSend posts wrs in order and returns how many were taken. ENOMEM: the send
-	// queue is full; EINVAL: wrong state or more inline bytes than granted.
+	// queue is full; EINVAL: wrong state, more inline bytes than granted, or an immediate
+	// of OpWrite.
 	PostSend(wrs []SendWR) (int, error)
 	// PostRecv posts wrs in order and returns how many were taken.
 	PostRecv(wrs []RecvWR) (int, error)
@@ -244,7 +245,10 @@ type SendWR struct {
 	Addr uint64
 	Len  int
 
-	Op         Opcode
+	Op     Opcode
+	HasImm bool   // OpSend carries Imm beside the bytes (IBV_WR_SEND_WITH_IMM); OpWrite cannot: EINVAL
+	Imm    uint32 // immediate data, in host order
+
 	RemoteAddr uint64 // of OpWrite
 	RKey       uint32
 

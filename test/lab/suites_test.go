@@ -22,7 +22,7 @@ var suites = []struct {
 	{"drivers/drivertest", []string{"TestLocal"}},
 	{"drivers/verbs/transport", []string{"TestSizes", "TestLimits", "TestBuffers", "TestManySendersAndReceivers", "TestFullReceiver", "TestCancelOffer",
 		"TestCancelRecv", "TestCloseWithOffers", "TestUnordered", "TestDualOrdered", "TestSwitchUnderLoad", "TestSwitchWithRendezvous", "TestEveryProfileToEvery",
-		"TestManySwitchesLeakNothing", "TestBothOpen", "TestFaultAtEveryStep", "TestTwoProcesses"}},
+		"TestManySwitchesLeakNothing", "TestBothOpen", "TestCreditsWrap", "TestFaultAtEveryStep", "TestTwoProcesses"}},
 }
 
 // TestSuites runs them inside the lab.

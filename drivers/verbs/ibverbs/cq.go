@@ -26,7 +26,9 @@ var (
 	_ = [1]int{}[unsafe.Offsetof(verbs.WC{}.Status)-unsafe.Offsetof(ibv.WC{}.Status)]
 	_ = [1]int{}[unsafe.Offsetof(verbs.WC{}.ByteLen)-unsafe.Offsetof(ibv.WC{}.ByteLen)]
 	_ = [1]int{}[unsafe.Offsetof(verbs.WC{}.QPN)-unsafe.Offsetof(ibv.WC{}.QPN)]
+	_ = [1]int{}[unsafe.Offsetof(verbs.WC{}.Imm)-unsafe.Offsetof(ibv.WC{}.Imm)]
 	_ = [1]int{}[unsafe.Offsetof(verbs.WC{}.Recv)-unsafe.Offsetof(ibv.WC{}.IsRecv)]
+	_ = [1]int{}[unsafe.Offsetof(verbs.WC{}.HasImm)-unsafe.Offsetof(ibv.WC{}.HasImm)]
 )
 
 func (q *cq) Moderate(count, periodUsec int) error {

@@ -115,7 +115,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		n := min(len(wrs)-done, len(q.sbuf))
 		for i := range n {
 			w := &wrs[done+i]
-			if !fits(w.Size()) {
+			if !fits(w.Size()) || w.HasImm && w.Op == verbs.OpWrite {
 				return done, syscall.EINVAL // nothing of this batch has gone out
 			}
 			s := ibv.SendWR{ID: w.ID, Addr: address(w.Buf), Len: uint32(w.Size()), LKey: w.LKey, Opcode: ibv.Send}
@@ -124,6 +124,9 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 			}
 			if w.Op == verbs.OpWrite {
 				s.Opcode, s.RemoteAddr, s.RKey = ibv.RDMAWrite, w.RemoteAddr, w.RKey
+			}
+			if w.HasImm {
+				s.Opcode, s.Imm = ibv.SendWithImm, w.Imm
 			}
 			if w.Signaled {
 				s.Flags |= ibv.Signaled

@@ -20,7 +20,7 @@ const (
 
 // A greeting opens a data connection: magic, destination, source and PSN.
 const (
-	greetingMagic = 0x52545332 // "RTS2": its last byte is the version of the frames
+	greetingMagic = 0x52545333 // "RTS3": its last byte is the version of the frames
 	greetingLen   = 16
 )
 

@@ -174,7 +174,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 		if q.state != verbs.QPRTS && q.state != verbs.QPError {
 			return i, fmt.Errorf("post send in state %d: %w", q.state, syscall.EINVAL)
 		}
-		if w.Inline && (len(w.Buf) > q.cap.Inline || w.Buf == nil && w.Len != 0) || w.Size() < 0 || w.Size() > maxMsg || w.Op > verbs.OpWrite {
+		if w.Inline && (len(w.Buf) > q.cap.Inline || w.Buf == nil && w.Len != 0) || w.Size() < 0 || w.Size() > maxMsg || w.Op > verbs.OpWrite || w.HasImm && w.Op == verbs.OpWrite {
 			return i, syscall.EINVAL
 		}
 		if q.tail-q.freed == uint64(len(q.sq)) {

@@ -65,7 +65,7 @@ func (r *reader) data(f frame) bool {
 			return false
 		}
 	}
-	wc := verbs.WC{ID: w.ID, Recv: true, ByteLen: int(f.length), QPN: r.q.num}
+	wc := verbs.WC{ID: w.ID, Recv: true, ByteLen: int(f.length), QPN: r.q.num, Imm: f.imm, HasImm: f.flags&flagImmediate != 0}
 	switch {
 	case int(f.length) > len(w.Buf):
 		wc.Status = verbs.StatusLocLen

@@ -10,10 +10,10 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs"
 )
 
-// A frame header is 12 bytes: kind, flags, two zero bytes, the message's position
-// (low 32 bits) and its length. Only data and write frames have a payload; that of a
-// write comes after the place that it goes to.
-const frameLen = 12
+// A frame header is 16 bytes: kind, flags, two zero bytes, the message's position
+// (low 32 bits), its length and its immediate. Only data and write frames have a
+// payload; that of a write comes after the place that it goes to.
+const frameLen = 16
 
 const (
 	frameData    = 1
@@ -23,7 +23,8 @@ const (
 	frameWrite   = 5 // RDMA write
 	frameAccess  = 6 // no such place to write to: the queue pair is lost
 
-	flagSolicited = 1
+	flagSolicited = 1 << 0
+	flagImmediate = 1 << 1 // without it the immediate is 0
 )
 
 // maxUntold is how many messages may be in memory without an acknowledgement.
@@ -33,14 +34,15 @@ const maxUntold = 32
 const rnrWait = time.Millisecond
 
 type frame struct {
-	kind, flags byte
-	pos, length uint32
+	kind, flags      byte
+	pos, length, imm uint32
 }
 
 func (f frame) put(b *[frameLen]byte) {
 	*b = [frameLen]byte{f.kind, f.flags}
 	binary.BigEndian.PutUint32(b[4:], f.pos)
 	binary.BigEndian.PutUint32(b[8:], f.length)
+	binary.BigEndian.PutUint32(b[12:], f.imm)
 }
 
 // remoteWriteLen is how long a remoteWrite is: address and key.
@@ -62,8 +64,8 @@ func parseRemoteWrite(b *[remoteWriteLen]byte) remoteWrite {
 }
 
 func parseFrame(b *[frameLen]byte) (frame, bool) {
-	f := frame{b[0], b[1], binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])}
-	if b[2] != 0 || b[3] != 0 || f.flags&^flagSolicited != 0 {
+	f := frame{b[0], b[1], binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])}
+	if b[2] != 0 || b[3] != 0 || f.flags&^(flagSolicited|flagImmediate) != 0 || f.flags&flagImmediate == 0 && f.imm != 0 {
 		return f, false
 	}
 	switch f.kind {
@@ -102,8 +104,14 @@ func (q *qp) write(c net.Conn) {
 		f := frame{kind: frameData, pos: uint32(pos), length: uint32(len(buf))}
 		if w.Op == verbs.OpWrite {
 			f.kind = frameWrite
-		} else if w.Solicited {
-			f.flags = flagSolicited
+		} else {
+			if w.Solicited {
+				f.flags |= flagSolicited
+			}
+			if w.HasImm {
+				f.flags |= flagImmediate
+				f.imm = w.Imm
+			}
 		}
 		f.put(&hdr)
 		bw.Write(hdr[:]) // an error stays with the writer

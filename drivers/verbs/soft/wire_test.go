@@ -13,7 +13,12 @@ import (
 )
 
 func FuzzFrame(f *testing.F) {
-	for _, fr := range []frame{{frameData, flagSolicited, 7, 1000}, {frameAck, 0, 1 << 31, 0}, {frameInvalid, 0, 3, 0}, {frameWrite, 0, 9, maxMsg}, {frameAccess, 0, 1, 0}} {
+	for _, fr := range []frame{
+		{frameData, flagSolicited, 7, 1000, 0}, {frameData, flagImmediate, 7, 0, 1 << 31}, {frameData, flagSolicited | flagImmediate, 8, 5, 0},
+		{frameAck, 0, 1 << 31, 0, 0}, {frameInvalid, 0, 3, 0, 0}, {frameWrite, 0, 9, maxMsg, 0}, {frameAccess, 0, 1, 0, 0},
+		// These are refused.
+		{frameData, 0, 7, 1000, 5}, {frameWrite, flagImmediate, 9, 8, 5}, {frameAck, flagImmediate, 3, 0, 5},
+	} {
 		var b [frameLen]byte
 		fr.put(&b)
 		f.Add(b[:])
@@ -29,7 +34,7 @@ func FuzzFrame(f *testing.F) {
 		}
 		var again [frameLen]byte
 		fr.put(&again)
-		if fr.length > maxMsg || again != b {
+		if fr.length > maxMsg || again != b || fr.flags&flagImmediate != 0 && fr.kind != frameData || fr.flags&flagImmediate == 0 && fr.imm != 0 {
 			t.Fatalf("%x reads as %+v, which is %x", b, fr, again)
 		}
 	})
@@ -105,14 +110,15 @@ func (w remoteWrite) bytes() []byte {
 func FuzzStream(f *testing.F) {
 	// Addresses in the corpus count from the region's start; the test adds it.
 	write := func(n uint32, to remoteWrite, data int) []byte {
-		return slices.Concat(frame{frameWrite, 0, 0, n}.bytes(), to.bytes(), bytes.Repeat([]byte{1}, data))
+		return slices.Concat(frame{frameWrite, 0, 0, n, 0}.bytes(), to.bytes(), bytes.Repeat([]byte{1}, data))
 	}
-	f.Add(slices.Concat(frame{frameData, 0, 0, 4}.bytes(), []byte("abcd"), frame{frameData, 1, 1, 0}.bytes()))
-	f.Add(slices.Concat(write(4, remoteWrite{0, arenaKey}, 4), frame{frameWrite, 0, 1, 0}.bytes(), remoteWrite{5, 5}.bytes()))
+	f.Add(slices.Concat(frame{frameData, 0, 0, 4, 0}.bytes(), []byte("abcd"), frame{frameData, 1, 1, 0, 0}.bytes()))
+	f.Add(slices.Concat(frame{frameData, flagImmediate, 0, 4, 9}.bytes(), []byte("abcd"), frame{frameData, 0, 1, 0, 9}.bytes()))
+	f.Add(slices.Concat(write(4, remoteWrite{0, arenaKey}, 4), frame{frameWrite, 0, 1, 0, 0}.bytes(), remoteWrite{5, 5}.bytes()))
 	f.Add(write(64, remoteWrite{0, arenaKey}, 64))
 	f.Add(write(65, remoteWrite{0, arenaKey}, 65))
 	f.Add(write(4, remoteWrite{1<<64 - 2, arenaKey}, 4))
-	f.Add(slices.Concat(frame{frameData, 0, 0, 100}.bytes(), make([]byte, 100)))
+	f.Add(slices.Concat(frame{frameData, 0, 0, 100, 0}.bytes(), make([]byte, 100)))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		q, arena := newReceiver()
 		// The first write's address becomes one near the region.
@@ -135,8 +141,8 @@ func TestAccessEvent(t *testing.T) {
 	q, arena := newReceiver()
 	to := address(arena) + arenaAt
 	q.hear(slices.Concat(
-		frame{frameWrite, 0, 0, 4}.bytes(), remoteWrite{to + 60, arenaKey}.bytes(), []byte("good"),
-		frame{frameWrite, 0, 1, 4}.bytes(), remoteWrite{to + 61, arenaKey}.bytes(), []byte("evil")))
+		frame{frameWrite, 0, 0, 4, 0}.bytes(), remoteWrite{to + 60, arenaKey}.bytes(), []byte("good"),
+		frame{frameWrite, 0, 1, 4, 0}.bytes(), remoteWrite{to + 61, arenaKey}.bytes(), []byte("evil")))
 	if !bytes.Equal(arena[arenaAt+60:arenaAt+64], []byte("good")) || bytes.Contains(arena, []byte("evil")) {
 		t.Errorf("the region ends with %q", arena[arenaAt+56:arenaAt+68])
 	}

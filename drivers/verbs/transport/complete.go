@@ -28,7 +28,7 @@ func (l *lane) complete(wc *verbs.WC) {
 		c.fail(fmt.Errorf("completion of buffer %d with %d bytes: %w", buf, wc.ByteLen, ErrProtocol))
 		return
 	}
-	c.check(l.receive(buf, wc.ByteLen))
+	c.check(l.receive(buf, wc))
 }
 
 // fellSick handles a failed completion. On a lane in use it means that the peer is
@@ -102,14 +102,19 @@ func (c *Conn) isDrained() bool {
 	return c.cur.outstanding() == 0 && c.inOpen == 0 && !c.outBusy()
 }
 
-// receive handles an arrived segment.
-func (l *lane) receive(buf, n int) error {
+// receive handles the segment in receive buffer buf, which wc tells of.
+func (l *lane) receive(buf int, wc *verbs.WC) error {
 	c := l.conn
-	if n == 0 {
+	if wc.ByteLen == 0 {
 		return l.repeated(buf)
 	}
-	h, err := parseHeader(l.recvBuf(buf)[:n])
-	if err != nil {
+	var h header
+	var err error
+	if wc.HasImm {
+		if !h.expand(wc.Imm, l.arrivedSeq, l.limit) || wc.ByteLen > l.granted.Segment-headerLen {
+			return fmt.Errorf("%d bytes with immediate %#08x after message %d: %w", wc.ByteLen, wc.Imm, l.arrivedSeq, ErrProtocol)
+		}
+	} else if h, err = parseHeader(l.recvBuf(buf)[:wc.ByteLen]); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	switch ahead := int8(h.serial - uint8(l.recvs+1)); {
@@ -119,16 +124,15 @@ func (l *lane) receive(buf, n int) error {
 		return fmt.Errorf("%d segments are missing before one of kind %d: %w", ahead, h.kind, ErrProtocol)
 	}
 	l.recvs++
-	if more := int32(h.credits - l.limit); more > 0 {
-		if more > maxCredits {
-			return fmt.Errorf("%d credits at once: %w", more, ErrProtocol)
-		}
+	if more := h.credits - l.limit; more > maxCredits {
+		return fmt.Errorf("%d credits after %d: %w", h.credits, l.limit, ErrProtocol)
+	} else if more > 0 {
 		l.limit = h.credits
 		c.sendReady[min(l.index, c.cur.layout.lanes-1)].ring()
 	}
 	switch h.kind {
 	case segData, segOffer:
-		err = l.keep(&h, buf, n)
+		err = l.keep(&h, buf, wc.ByteLen)
 	default:
 		if err = l.handle(&h); err == nil {
 			err = l.repostControl(buf)
@@ -144,8 +148,8 @@ func (l *lane) receive(buf, n int) error {
 // Soft RoCE was seen to deliver one twice: a timeout that runs out just as the
 // acknowledgement comes makes its requester (req_retry in rxe_req.c) number the work
 // requests under way anew from one packet later. The last of them is new to the peer's
-// device then; what is left of the first, whose bytes count as sent, is empty. The
-// buffer was taken out of turn and goes back at once.
+// device then; what is left of the first, whose bytes count as sent, is empty but for
+// its immediate. The buffer was taken out of turn and goes back at once.
 func (l *lane) repeated(buf int) error {
 	if l.repeats++; l.repeats == 1 {
 		l.conn.t.log.Warn("segment delivered twice, dropped", "conn", l.conn.id, "device", l.conn.t.device, "lane", l.index)
@@ -162,20 +166,20 @@ func (l *lane) keep(h *header, buf, n int) error {
 	if l.ftail-l.fhead == uint64(len(l.fifo)) || h.seq <= l.arrivedSeq {
 		return fmt.Errorf("message %d without credit or order: %w", h.seq, ErrProtocol)
 	}
-	a := arrived{header: *h, buf: buf}
+	a := &l.fifo[l.ftail%uint64(len(l.fifo))]
+	*a = arrived{header: *h, buf: buf}
 	if h.kind == segOffer {
 		if err := c.offered(h); err != nil {
 			return err
 		}
 	} else {
-		a.len = n - headerLen
+		a.len = n - a.at()
 		c.arrived++
 	}
 	l.arrivedSeq = h.seq
 	if c.cur.has(l) { // else the peer has gone over to the next lanes already
 		c.lastSeq = max(c.lastSeq, h.seq)
 	}
-	l.fifo[l.ftail%uint64(len(l.fifo))] = a
 	l.ftail++
 	c.recvReady.ring()
 	if c.bye != nil {

@@ -11,7 +11,7 @@
 // limits are):
 //
 //   - inline: copied into the work request; up to what the device was found to grant,
-//     less the header.
+//     less the header, which is counted wherever it is.
 //   - eager: copied into registered buffers at both ends; up to the hint and what the
 //     peer's buffers hold.
 //   - rendezvous: nothing is copied. The sender offers the message; when a Recv has a
@@ -34,8 +34,10 @@
 // have a deep one of their own, for the price of its queue pair and memory. Each end
 // chooses for what it sends.
 //
-// Every message carries a sequence number, and delivery follows that alone, whatever
-// lane it came on. An end whose settings say ordered = false lets its small messages
+// Every message has a sequence number, and delivery follows that alone, whatever lane
+// it came on. It travels with the rest of the header in the send's immediate data, as
+// the distance from the message before it on the lane; for an empty message and one
+// that is far from the one before, in a header of 16 bytes in front. An end whose settings say ordered = false lets its small messages
 // pass its large ones; then the messages of each lane keep their order.
 //
 // # Memory

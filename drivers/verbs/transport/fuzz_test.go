@@ -42,7 +42,7 @@ func FuzzHeader(f *testing.F) {
 
 func FuzzControl(f *testing.F) {
 	for _, s := range []string{
-		`{"type":"hello","version":3,"provider":"soft","wants":[{"credits":16,"segment":8256}]}`,
+		`{"type":"hello","version":4,"provider":"soft","wants":[{"credits":16,"segment":8256}]}`,
 		`{"type":"propose","epoch":2,"nonce":18446744073709551615,"wants":[{"credits":16,"segment":8256},{"credits":256,"segment":64}],"unordered":true,"timeout_ms":2000}`,
 		`{"type":"accept","epoch":2,"wants":[{"credits":1,"segment":88}],"lanes":[{"grant":{"credits":1,"segment":88},` +
 			`"endpoint":{"gid":"00000000000000000000ffff7f000001","lid":0,"qpn":17,"psn":5,"service":4000,"mtu":4096}}]}`,

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -34,9 +35,9 @@ func TestLateBallot(t *testing.T) {
 	arrive := func(lane int, h header) {
 		l := cb.cur.lanes[lane]
 		buf := l.recvBuf(0)
-		h.serial = uint8(l.recvs + 1)
+		h.serial, h.credits = uint8(l.recvs+1), l.limit
 		h.put(buf)
-		if err := l.receive(0, h.size()); err != nil {
+		if err := l.receive(0, &verbs.WC{ByteLen: h.size()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +50,7 @@ func TestLateBallot(t *testing.T) {
 	if len(cb.inband) != 1 || cb.inband[0].Epoch != 9 {
 		t.Errorf("in-band events %+v", cb.inband)
 	}
-	if err := cb.cur.lanes[0].receive(0, 3); !errors.Is(err, ErrProtocol) {
+	if err := cb.cur.lanes[0].receive(0, &verbs.WC{ByteLen: 3}); !errors.Is(err, ErrProtocol) {
 		t.Errorf("3 bytes: %v", err)
 	}
 }
@@ -129,6 +130,10 @@ func FuzzSegments(f *testing.F) {
 	f.Add(segments(header{kind: segVote, seq: 9, total: 2}, header{kind: segCommit, total: 2, addr: 1 << 32}), true)
 	f.Add(segments(header{kind: segCredit, credits: 1 << 30}, header{kind: segMarker}), false)
 	f.Add(segments(header{kind: segCredit}, header{kind: segCredit, serial: repeat}, header{kind: segCredit, serial: skip}), false)
+	f.Add(slices.Concat(brief(header{tier: tierEager}, 1, 4), segments(header{kind: segData, seq: 3}), brief(header{}, 2, 65), brief(header{serial: repeat}, 9, 1)), false)
+	f.Add(slices.Concat(brief(header{}, maxDistance, 1), brief(header{}, 1, 0), brief(header{credits: 3}, 1, 1), brief(header{credits: maxCredits + 1}, 1, 1)), true)
+	f.Add(slices.Concat(segments(header{kind: segOffer, seq: 1, total: 100}), brief(header{}, 1, 255), brief(header{}, 0, 1)), false)
+	f.Add(slices.Concat(brief(header{}, 1, 1), brief(header{serial: skip}, 1, 1), brief(header{credits: 0xffff}, 1, 1)), false)
 	tr, err := openProvider(f.Context(), Options{Device: "soft0"}, deaf{soft.Provider{}})
 	if err != nil {
 		f.Fatal(err)
@@ -149,8 +154,11 @@ func FuzzSegments(f *testing.F) {
 		})
 		for k := 0; len(in) > 0 && k < 64; k++ {
 			n := min(len(in), longHeaderLen)
-			if in[0] == byte(segData) {
+			switch in[0] {
+			case byte(segData):
 				n = min(len(in), headerLen)
+			case briefly:
+				n = min(len(in), brieflyLen)
 			}
 			c.mu.Lock()
 			if c.err == nil {
@@ -173,23 +181,48 @@ const (
 	skip   = 2
 )
 
+// What begins with briefly is the immediate data of a message and a 16th of its size.
+const (
+	briefly    = 0x80
+	brieflyLen = 6
+)
+
+// brief returns h, of a message of size bytes that comes distance after the one before,
+// as FuzzSegments reads it.
+func brief(h header, distance, size byte) []byte {
+	h.seq = uint64(distance)
+	imm, _ := h.compact(0)
+	return append(binary.BigEndian.AppendUint32([]byte{briefly}, imm), size)
+}
+
 // hear makes in arrive as segment k of a test. Sequences are made to lie close to each
-// other, so that they meet more often, and serials mostly right. Caller holds mu.
+// other, so that they meet more often, serials mostly right, and credits count from
+// those that were there. Caller holds mu.
 func (c *Conn) hear(k int, in []byte) {
 	l := c.cur.lanes[k*7%5%2]
 	buf := k % l.buffers()
 	b := l.recvBuf(buf)[:len(in)]
 	copy(b, in)
-	if len(b) >= headerLen {
-		binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])%8)
-		switch next := uint8(l.recvs + 1); b[3] {
+	mend := func(serial byte) byte {
+		switch next := byte(l.recvs + 1); serial {
 		case repeat:
-			b[3] = next - 1
+			return next - 1
 		case skip:
-			b[3] = next + 1
+			return next + 1
 		default:
-			b[3] = next
+			return next
 		}
 	}
-	c.check(l.receive(buf, len(b)))
+	wc := verbs.WC{ByteLen: len(b)}
+	switch {
+	case b[0] == briefly && len(b) == brieflyLen:
+		binary.BigEndian.PutUint16(b[3:], binary.BigEndian.Uint16(b[3:])+uint16(l.limit))
+		b[2] = mend(b[2])
+		wc = verbs.WC{Imm: binary.BigEndian.Uint32(b[1:]), HasImm: true, ByteLen: min(int(b[5])*16, l.granted.Segment)}
+	case len(b) >= headerLen:
+		binary.BigEndian.PutUint32(b[4:], binary.BigEndian.Uint32(b[4:])+l.limit)
+		binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])%8)
+		b[3] = mend(b[3])
+	}
+	c.check(l.receive(buf, &wc))
 }

@@ -44,6 +44,7 @@ type lane struct {
 	ctlFreed   uint64
 	limit      uint32 // messages and offers that the peer is ready for, since the lane began
 	sentData   uint32 // messages and offers posted, as above
+	postedSeq  uint64 // last message or offer posted
 	sends      uint32 // segments posted, since the lane began
 	recvs      uint32 // segments arrived, as above
 	repeats    uint64 // segments that the device delivered again
@@ -79,6 +80,14 @@ type arrived struct {
 	header
 	buf int // index
 	len int // bytes of a message
+}
+
+// at is where in the buffer the message is.
+func (a *arrived) at() int {
+	if a.immediate {
+		return 0
+	}
+	return headerLen
 }
 
 // size is that of the message.

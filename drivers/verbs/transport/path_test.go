@@ -144,7 +144,7 @@ func (q *nearQP) PostSend(wrs []verbs.SendWR) (int, error) {
 		r := q.peer.recvs[0]
 		q.peer.recvs = slices.Delete(q.peer.recvs, 0, 1)
 		q.peer.mu.Unlock()
-		q.peer.attr.RecvCQ.(*nearCQ).add(verbs.WC{ID: r.ID, ByteLen: copy(r.Buf, w.Buf), Recv: true, QPN: q.peer.num})
+		q.peer.attr.RecvCQ.(*nearCQ).add(verbs.WC{ID: r.ID, ByteLen: copy(r.Buf, w.Buf), Recv: true, QPN: q.peer.num, Imm: w.Imm, HasImm: w.HasImm})
 		if w.Signaled {
 			q.attr.SendCQ.(*nearCQ).add(verbs.WC{ID: w.ID, QPN: q.num})
 		}

@@ -39,20 +39,24 @@ func (l *lane) slots() int {
 
 // postMessage posts a message that the tier k copies.
 func (l *lane) postMessage(seq uint64, msg []byte, k tier) error {
-	b := l.slot(l.dataPosted)[:headerLen+len(msg)]
-	copy(b[headerLen:], msg)
-	l.dataPosted++
-	l.sentData++
-	l.addSegment(b, header{kind: segData, tier: k, seq: seq}, sent{kind: sentMessage, tier: k})
+	h, last := header{kind: segData, tier: k, seq: seq}, l.postedSeq
+	l.number(&h)
+	w := verbs.SendWR{Buf: l.dataSlot(seq), LKey: l.mr.LKey(), Inline: k == tierInline}
+	// An empty segment is one that was here before (see repeated).
+	if imm, ok := h.compact(last); ok && len(msg) > 0 {
+		w.Imm, w.HasImm = imm, true
+		w.Buf = w.Buf[:copy(w.Buf, msg)]
+	} else {
+		h.put(w.Buf)
+		w.Buf = w.Buf[:headerLen+copy(w.Buf[headerLen:], msg)]
+	}
+	l.add(&w, sent{kind: sentMessage, tier: k})
 	return l.flush()
 }
 
 // postOffer posts the offer of a message of size bytes.
 func (l *lane) postOffer(seq uint64, size int) error {
-	b := l.slot(l.dataPosted)[:longHeaderLen]
-	l.dataPosted++
-	l.sentData++
-	l.addSegment(b, header{kind: segOffer, seq: seq, total: uint32(size)}, sent{kind: sentOffer})
+	l.addSegment(l.dataSlot(seq)[:longHeaderLen], header{kind: segOffer, seq: seq, total: uint32(size)}, sent{kind: sentOffer})
 	return l.flush()
 }
 
@@ -81,23 +85,37 @@ func (l *lane) postControl(h header) error {
 	return l.flush()
 }
 
-// addSegment adds a segment, whose message is in b already, to the batch.
-func (l *lane) addSegment(b []byte, h header, r sent) {
+// dataSlot takes the slot for the next message or offer, which is seq.
+func (l *lane) dataSlot(seq uint64) []byte {
+	b := l.slot(l.dataPosted)
+	l.dataPosted++
+	l.sentData++
+	l.postedSeq = seq
+	return b
+}
+
+// number gives the header of the next segment its serial and credits.
+func (l *lane) number(h *header) {
 	l.sends++
 	h.credits, h.serial = l.ready, uint8(l.sends)
 	l.told = l.ready
+}
+
+// addSegment adds a segment that is only a header, which b is for, to the batch.
+func (l *lane) addSegment(b []byte, h header, r sent) {
+	l.number(&h)
 	h.put(b)
-	l.add(verbs.SendWR{Buf: b, LKey: l.mr.LKey(), Inline: len(b) <= l.inline}, r)
+	l.add(&verbs.SendWR{Buf: b, LKey: l.mr.LKey(), Inline: len(b) <= l.inline}, r)
 }
 
 // addWrite adds an RDMA write of a rendezvous to the batch.
 func (l *lane) addWrite(w verbs.SendWR) {
 	l.writes++
-	l.add(w, sent{kind: sentWrite})
+	l.add(&w, sent{kind: sentWrite})
 }
 
-// add completes a work request and its record.
-func (l *lane) add(w verbs.SendWR, r sent) {
+// add completes a work request and its record, and adds it to the batch.
+func (l *lane) add(w *verbs.SendWR, r sent) {
 	l.unsignaled++
 	w.Signaled = r.kind == sentControl || l.unsignaled >= min(l.prof.signal, max(l.prof.depth/4, 1))
 	if w.Signaled {
@@ -111,7 +129,7 @@ func (l *lane) add(w verbs.SendWR, r sent) {
 	l.records[l.posted%uint64(len(l.records))] = r
 	l.posted++
 	l.highWater = max(l.highWater, l.outstanding())
-	l.batch[l.batched] = w
+	l.batch[l.batched] = *w
 	l.batched++
 }
 

@@ -75,7 +75,7 @@ func (c *Conn) recv(ctx context.Context, r *receiving) (n int, err error) {
 		case err != nil:
 			return 0, err
 		case next.lane != nil:
-			c.copyOut(next.lane, next.buf, r.buf[:next.size])
+			c.copyOut(&next, r.buf)
 			return next.size, nil
 		case next.in == nil:
 			return next.size, nil
@@ -95,8 +95,9 @@ func (c *Conn) recv(ctx context.Context, r *receiving) (n int, err error) {
 // brought there by a rendezvous.
 type taken struct {
 	size int
-	lane *lane // has it in its receive buffer buf
+	lane *lane // has it in its receive buffer buf, from at on
 	buf  int
+	at   int
 	in   *incoming
 }
 
@@ -136,9 +137,9 @@ func (c *Conn) takeInTurn(ctx context.Context, r *receiving) (taken, error) {
 			c.recvTraffic.count(a.tier, a.len)
 			if a.len > copiedAtOnce {
 				l.reading++
-				return taken{size: a.len, lane: l, buf: a.buf}, nil
+				return taken{size: a.len, lane: l, buf: a.buf, at: a.at()}, nil
 			}
-			copy(r.buf, l.recvBuf(a.buf)[headerLen:headerLen+a.len])
+			copy(r.buf, l.recvBuf(a.buf)[a.at():][:a.len])
 			c.consumed(l, a.buf)
 			return taken{size: a.len}, nil
 		case r.claimed < a.size():
@@ -158,12 +159,12 @@ func (c *Conn) takeInTurn(ctx context.Context, r *receiving) (taken, error) {
 }
 
 // copyOut copies a message that was taken, with others going on meanwhile.
-func (c *Conn) copyOut(l *lane, buf int, to []byte) {
-	copy(to, l.recvBuf(buf)[headerLen:])
+func (c *Conn) copyOut(m *taken, to []byte) {
+	copy(to, m.lane.recvBuf(m.buf)[m.at:m.at+m.size])
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l.reading--
-	c.consumed(l, buf)
+	m.lane.reading--
+	c.consumed(m.lane, m.buf)
 }
 
 // copiedAtOnce is how many bytes are copied out with the connection locked, which takes

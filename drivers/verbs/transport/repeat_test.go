@@ -71,7 +71,8 @@ func (q *repeatingQP) PostSend(wrs []verbs.SendWR) (int, error) {
 			again.Signaled = false
 			batch = []verbs.SendWR{again, w}
 			if q.rng.IntN(4) == 0 {
-				batch = []verbs.SendWR{again, {ID: w.ID, Buf: w.Buf[:0], Inline: true}, w}
+				// Empty, as it is with soft RoCE, with the immediate that it had.
+				batch = []verbs.SendWR{again, {ID: w.ID, Buf: w.Buf[:0], Inline: true, Imm: w.Imm, HasImm: w.HasImm}, w}
 			}
 			q.n.Add(1)
 		}

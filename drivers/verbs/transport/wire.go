@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// headerLen is the size of the header of a message's segment, longHeaderLen that of
-// every other segment.
+// headerLen is the size of the header of a message's segment, where it is not in the
+// immediate data, longHeaderLen that of every other segment.
 const (
 	headerLen     = 16
 	longHeaderLen = 32
@@ -34,17 +34,20 @@ const (
 )
 
 // wireVersion is the version of headers and control messages.
-const wireVersion = 3
+const wireVersion = 4
 
-// A header precedes each segment's bytes on the wire: kind, version, tier, serial,
-// credits (32 bits), seq (64), and but for segData total (32), rkey (32), addr (64),
-// big endian.
+// A header says what a segment is. That of a message is in the send's immediate data
+// where it fits (see compact): in front of the bytes it would make two packets of a
+// message that fills one. Else it precedes them on the wire: kind, version, tier,
+// serial, credits (32 bits), seq (64), and but for segData total (32), rkey (32), addr
+// (64), big endian.
 type header struct {
 	kind segKind
 	tier tier // of segData, as its sender counts it: inline or eager
 	// serial counts the segments of the lane, from 1, and wraps: a device may deliver
 	// one twice (see lane.repeated).
-	serial uint8
+	serial    uint8
+	immediate bool // it came in immediate data
 	// credits counts the messages and offers, since the lane began, that the sender of
 	// this header is ready to receive on it; it wraps.
 	credits uint32
@@ -118,6 +121,43 @@ func parseHeader(b []byte) (header, error) {
 		return header{}, fmt.Errorf("%w: kind %d: seq %d, total %d, rkey %#x, addr %#x", errWire, h.kind, h.seq, h.total, h.rkey, h.addr)
 	}
 	return h, nil
+}
+
+// The header of a message in immediate data, from its highest bit: tier (1 bit),
+// distance of seq from that of the message or offer before it on the lane (7), serial
+// (8), credits (16). A distance of 0 means nothing. The version is that of the hello.
+const (
+	immTier     = 31
+	immDistance = 24
+	immSerial   = 16
+	maxDistance = 1<<7 - 1
+)
+
+// The receiver knows the upper half of the credits: on a lane, whose segments come in
+// order, they never fall and are never more than maxCredits above what it was told
+// last, since that many were granted and each is granted again only when it was used.
+const _ = uint(1<<16 - 1 - maxCredits)
+
+// compact returns h, of a message, as immediate data; the message or offer before it
+// on the lane was last. ok is false when it does not fit.
+func (h *header) compact(last uint64) (imm uint32, ok bool) {
+	distance := h.seq - last
+	if distance-1 >= maxDistance {
+		return 0, false
+	}
+	return uint32(h.tier)<<immTier | uint32(distance)<<immDistance | uint32(h.serial)<<immSerial | h.credits&0xffff, true
+}
+
+// expand is the way back, at an end where last arrived last on the lane and that may
+// send limit messages; false for what makes no sense. Of a segment that was here before
+// only the serial comes out right.
+func (h *header) expand(imm uint32, last uint64, limit uint32) bool {
+	*h = header{
+		kind: segData, tier: tier(imm >> immTier), serial: uint8(imm >> immSerial), immediate: true,
+		credits: limit + uint32(uint16(imm)-uint16(limit)),
+		seq:     last + uint64(imm>>immDistance&maxDistance),
+	}
+	return h.seq > last
 }
 
 // laneCounts packs how many segments were sent on each lane.

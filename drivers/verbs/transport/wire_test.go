@@ -19,10 +19,10 @@ func TestHeaderLayout(t *testing.T) {
 		h    header
 		want string
 	}{
-		{header{kind: segData, tier: tierEager, serial: 7, credits: 0x01020304, seq: 0x1112131415161718}, "01030107" + "01020304" + "1112131415161718"},
-		{header{kind: segOffer, seq: 5, total: 0x20000001}, "02030000" + "00000000" + "0000000000000005" + "20000001" + "00000000" + "0000000000000000"},
+		{header{kind: segData, tier: tierEager, serial: 7, credits: 0x01020304, seq: 0x1112131415161718}, "01040107" + "01020304" + "1112131415161718"},
+		{header{kind: segOffer, seq: 5, total: 0x20000001}, "02040000" + "00000000" + "0000000000000005" + "20000001" + "00000000" + "0000000000000000"},
 		{header{kind: segAnswer, credits: 9, seq: 5, rkey: 0x21222324, addr: 0x3132333435363738},
-			"03030000" + "00000009" + "0000000000000005" + "00000000" + "21222324" + "3132333435363738"},
+			"03040000" + "00000009" + "0000000000000005" + "00000000" + "21222324" + "3132333435363738"},
 	} {
 		b := make([]byte, c.h.size())
 		c.h.put(b)
@@ -103,8 +103,8 @@ func TestHostileHello(t *testing.T) {
 		"not JSON":       msg("{"),
 		"not a hello":    msg(`{"type":"ready"}`),
 		"other version":  msg(`{"type":"hello","version":9,"provider":"soft","wants":[{"credits":1,"segment":1000}]}`),
-		"other provider": msg(`{"type":"hello","version":3,"provider":"ibverbs","wants":[{"credits":1,"segment":1000}]}`),
-		"no credits":     msg(`{"type":"hello","version":3,"provider":"soft","wants":[{"credits":0,"segment":1000}]}`),
+		"other provider": msg(`{"type":"hello","version":4,"provider":"ibverbs","wants":[{"credits":1,"segment":1000}]}`),
+		"no credits":     msg(`{"type":"hello","version":4,"provider":"soft","wants":[{"credits":0,"segment":1000}]}`),
 	} {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -125,7 +125,7 @@ func TestHostileHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	io.WriteString(c, msg(`{"type":"hello","version":3,"provider":"soft","wants":[{"credits":1,"segment":1000}]}`))
+	io.WriteString(c, msg(`{"type":"hello","version":4,"provider":"soft","wants":[{"credits":1,"segment":1000}]}`))
 	if m, err := readControl(c); err != nil || m.Type != msgAccept {
 		t.Fatalf("%+v, %v", m, err)
 	}

@@ -144,6 +144,7 @@ func testAllocations(t *testing.T, b *bench) {
 	recv := []verbs.RecvWR{{ID: 1, Buf: b.b.mem[:64], LKey: b.b.mr.LKey()}}
 	send := []verbs.SendWR{b.write(3, 0, 64, 4096), b.a.wr(2, 0, 64)}
 	send[0].Signaled = false
+	send[1].Imm, send[1].HasImm = 9, true
 	var wc [4]verbs.WC
 	n := testing.AllocsPerRun(200, func() {
 		if _, err := b.b.qp.PostRecv(recv); err != nil {

@@ -23,6 +23,7 @@ func Run(t *testing.T, p verbs.Provider, device string) {
 		{"Inline", testInline},
 		{"QueueFull", testQueueFull},
 		{"Unsignaled", testUnsignaled},
+		{"Immediate", testImmediate},
 		{"TooLong", testTooLong},
 		{"BadKey", testBadKey},
 		{"Flush", testFlush},

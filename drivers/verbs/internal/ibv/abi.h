@@ -22,7 +22,7 @@ struct abi_send_wr {
 	int num_sge;
 	int opcode;
 	unsigned int send_flags;
-	uint32_t imm;
+	uint32_t imm; // in network order, as in abi_wc
 	uint64_t remote_addr; // of an RDMA write, as is rkey
 	uint32_t rkey;
 	uint8_t other[76]; // operands of other opcodes
@@ -214,8 +214,9 @@ struct abi_device_attr {
 enum {
 	ABI_QPS_RESET = 0, ABI_QPS_INIT, ABI_QPS_RTR, ABI_QPS_RTS, ABI_QPS_SQD, ABI_QPS_SQE, ABI_QPS_ERR,
 	ABI_QPT_RC = 2,
-	ABI_WR_RDMA_WRITE = 0, ABI_WR_SEND = 2,
+	ABI_WR_RDMA_WRITE = 0, ABI_WR_SEND = 2, ABI_WR_SEND_WITH_IMM = 3,
 	ABI_WC_RECV = 1 << 7,
+	ABI_WC_WITH_IMM = 1 << 1, // of wc_flags
 	ABI_SEND_SIGNALED = 1 << 1, ABI_SEND_SOLICITED = 1 << 2, ABI_SEND_INLINE = 1 << 3,
 	ABI_ACCESS_LOCAL_WRITE = 1 << 0, ABI_ACCESS_REMOTE_WRITE = 1 << 1,
 	ABI_CQ_ATTR_MODERATE = 1 << 0,

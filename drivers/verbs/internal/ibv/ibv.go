@@ -323,8 +323,9 @@ func (qp QP) PostRecv(wrs []RecvWR) (int, error) {
 var (
 	_ = [1]int{}[unsafe.Sizeof(WC{})-unsafe.Sizeof(C.struct_shim_wc{})]
 	_ = [1]int{}[unsafe.Offsetof(WC{}.IsRecv)-unsafe.Offsetof(C.struct_shim_wc{}.is_recv)]
+	_ = [1]int{}[unsafe.Offsetof(WC{}.HasImm)-unsafe.Offsetof(C.struct_shim_wc{}.has_imm)]
 	_ = [1]int{}[unsafe.Sizeof(SendWR{})-unsafe.Sizeof(C.struct_shim_send{})]
-	_ = [1]int{}[unsafe.Offsetof(SendWR{}.Flags)-unsafe.Offsetof(C.struct_shim_send{}.flags)]
+	_ = [1]int{}[unsafe.Offsetof(SendWR{}.Imm)-unsafe.Offsetof(C.struct_shim_send{}.imm)]
 	_ = [1]int{}[unsafe.Sizeof(RecvWR{})-unsafe.Sizeof(C.struct_shim_recv{})]
 )
 

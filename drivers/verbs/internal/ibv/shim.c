@@ -1,5 +1,6 @@
 #include "shim.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -285,7 +286,10 @@ int shim_poll(struct abi_cq *cq, int max, struct shim_wc *out, int tries)
 		out[i].status = wc[i].status;
 		out[i].byte_len = wc[i].byte_len;
 		out[i].qpn = wc[i].qp_num;
+		out[i].imm = ntohl(wc[i].imm);
 		out[i].is_recv = (wc[i].opcode & ABI_WC_RECV) != 0;
+		// Some devices set the flag for the sender as well.
+		out[i].has_imm = out[i].is_recv && (wc[i].wc_flags & ABI_WC_WITH_IMM);
 	}
 	return n;
 }
@@ -329,7 +333,7 @@ int64_t shim_post_send(struct abi_qp *qp, int n, const struct shim_send *wrs)
 		wr[i].num_sge = 1;
 		wr[i].opcode = wrs[i].opcode;
 		wr[i].send_flags = wrs[i].flags;
-		wr[i].imm = 0;
+		wr[i].imm = htonl(wrs[i].imm);
 		wr[i].remote_addr = wrs[i].remote_addr;
 		wr[i].rkey = wrs[i].rkey;
 	}

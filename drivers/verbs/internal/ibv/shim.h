@@ -6,10 +6,11 @@
 
 #include "abi.h"
 
-// Work requests and completions without pointers, filled and read by Go.
+// Work requests and completions without pointers, filled and read by Go; immediate
+// data is in host order.
 struct shim_send {
 	uint64_t id, addr, remote_addr;
-	uint32_t len, lkey, rkey, opcode, flags, pad;
+	uint32_t len, lkey, rkey, opcode, flags, imm;
 };
 
 struct shim_recv {
@@ -19,9 +20,10 @@ struct shim_recv {
 
 struct shim_wc {
 	uint64_t id;
-	int64_t status, byte_len;
-	uint32_t qpn;
-	uint8_t is_recv;
+	int64_t byte_len;
+	int32_t status;
+	uint32_t qpn, imm;
+	uint8_t is_recv, has_imm;
 };
 
 // Most entries that one call takes.

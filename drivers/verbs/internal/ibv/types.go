@@ -56,14 +56,15 @@ const (
 
 // Opcodes of a SendWR, with libibverbs' values.
 const (
-	RDMAWrite = 0
-	Send      = 2
+	RDMAWrite   = 0
+	Send        = 2
+	SendWithImm = 3
 )
 
 // A SendWR is a send request without Go pointers; its layout is shim_send's.
 type SendWR struct {
 	ID, Addr, RemoteAddr                uint64
-	Len, LKey, RKey, Opcode, Flags, Pad uint32
+	Len, LKey, RKey, Opcode, Flags, Imm uint32
 }
 
 // A RecvWR is a receive request without Go pointers; its layout is shim_recv's.
@@ -74,8 +75,9 @@ type RecvWR struct {
 
 // A WC is a completion; its layout is shim_wc's.
 type WC struct {
-	ID              uint64
-	Status, ByteLen int64
-	QPN             uint32
-	IsRecv          bool
+	ID             uint64
+	ByteLen        int64
+	Status         int32
+	QPN, Imm       uint32
+	IsRecv, HasImm bool
 }

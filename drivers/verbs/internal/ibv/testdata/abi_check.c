@@ -22,7 +22,7 @@ SAME(abi_send_wr, ibv_send_wr, sg_list);
 SAME(abi_send_wr, ibv_send_wr, num_sge);
 SAME(abi_send_wr, ibv_send_wr, opcode);
 SAME(abi_send_wr, ibv_send_wr, send_flags);
-
+AT(abi_send_wr, imm, ibv_send_wr, imm_data);
 AT(abi_send_wr, remote_addr, ibv_send_wr, wr.rdma.remote_addr);
 AT(abi_send_wr, rkey, ibv_send_wr, wr.rdma.rkey);
 
@@ -38,6 +38,7 @@ SAME(abi_wc, ibv_wc, status);
 SAME(abi_wc, ibv_wc, opcode);
 SAME(abi_wc, ibv_wc, vendor_err);
 SAME(abi_wc, ibv_wc, byte_len);
+AT(abi_wc, imm, ibv_wc, imm_data);
 SAME(abi_wc, ibv_wc, qp_num);
 SAME(abi_wc, ibv_wc, wc_flags);
 
@@ -140,7 +141,9 @@ VALUE(QPS_ERR);
 VALUE(QPT_RC);
 VALUE(WR_RDMA_WRITE);
 VALUE(WR_SEND);
+VALUE(WR_SEND_WITH_IMM);
 VALUE(WC_RECV);
+VALUE(WC_WITH_IMM);
 VALUE(SEND_SIGNALED);
 VALUE(SEND_SOLICITED);
 VALUE(SEND_INLINE);
