@@ -80,6 +80,9 @@ func (c *Conn) watchPath() {
 			c.fail(fmt.Errorf("qp %#x: no send has completed for %v: %w", l.qp.Num(), c.t.deadTime, ErrPeerGone))
 			return
 		}
+		if !c.holding && !c.leaving {
+			c.check(l.markPause())
+		}
 	}
 	for _, s := range c.retired {
 		for _, l := range s.lanes {
@@ -88,6 +91,18 @@ func (c *Conn) watchPath() {
 			}
 		}
 	}
+}
+
+// markPause posts a marker after the last segment before a pause: its completion is asked
+// for, and from its serial the peer sees whether anything before it is missing. Caller
+// holds conn.mu.
+func (l *lane) markPause() (err error) {
+	if l.sends == l.sendsSeen && l.sends != l.marked && l.controlRoom() > 0 {
+		err = l.postControl(header{kind: segMarker})
+		l.marked = l.sends
+	}
+	l.sendsSeen = l.sends
+	return err
 }
 
 // stands reports whether a completion is due and none has come while the transport looked

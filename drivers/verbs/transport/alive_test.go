@@ -53,55 +53,60 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// A blocked provider's queue pairs take sends and do nothing with them once the path is dead,
-// as soft RoCE does that tries for ever.
-type blocked struct {
+// A filtering provider's queue pairs take every send and do nothing with those that pass
+// does not let through, as soft RoCE does when it tries for ever.
+type filtering struct {
 	verbs.Provider
-	dead *atomic.Bool
+	pass func(*verbs.SendWR) bool
 }
 
-func (p blocked) Open(name string) (verbs.Device, error) {
+func (p filtering) Open(name string) (verbs.Device, error) {
 	d, err := p.Provider.Open(name)
-	return blockedDevice{d, p.dead}, err
+	return filteringDevice{d, p}, err
 }
 
-type blockedDevice struct {
+type filteringDevice struct {
 	verbs.Device
-	dead *atomic.Bool
+	p filtering
 }
 
-func (d blockedDevice) AllocPD() (verbs.PD, error) {
+func (d filteringDevice) AllocPD() (verbs.PD, error) {
 	pd, err := d.Device.AllocPD()
-	return blockedPD{pd, d.dead}, err
+	return filteringPD{pd, d.p}, err
 }
 
-type blockedPD struct {
+type filteringPD struct {
 	verbs.PD
-	dead *atomic.Bool
+	p filtering
 }
 
-func (p blockedPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
+func (p filteringPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 	q, err := p.PD.CreateQP(a)
-	return blockedQP{q, p.dead}, err
+	return filteringQP{q, p.p}, err
 }
 
-type blockedQP struct {
+type filteringQP struct {
 	verbs.QP
-	dead *atomic.Bool
+	p filtering
 }
 
-func (q blockedQP) PostSend(wrs []verbs.SendWR) (int, error) {
-	if q.dead.Load() {
-		return len(wrs), nil
+func (q filteringQP) PostSend(wrs []verbs.SendWR) (int, error) {
+	for i := range wrs {
+		if !q.p.pass(&wrs[i]) {
+			continue
+		}
+		if _, err := q.QP.PostSend(wrs[i : i+1]); err != nil {
+			return i, err
+		}
 	}
-	return q.QP.PostSend(wrs)
+	return len(wrs), nil
 }
 
 // TestDeadPath: a path that is dead ends a connection whose control channel lives, once
 // something was sent on it, and no other.
 func TestDeadPath(t *testing.T) {
 	var dead atomic.Bool
-	a := openOn(t, Options{DeadTime: time.Second}, blocked{soft.Provider{}, &dead})
+	a := openOn(t, Options{DeadTime: time.Second}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return !dead.Load() }})
 	b := openSoft(t, Options{}, soft.Provider{})
 	busy, busyPeer := connect(t, a, b)
 	idle, idlePeer := connect(t, a, b)
@@ -114,13 +119,21 @@ func TestDeadPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dead.Store(true)
-	// A message says when it was lost by what waits for it; several, since not each
-	// completion is asked for.
-	for range 64 {
-		if err := busy.Send(t.Context(), one); err != nil {
-			t.Fatal(err)
+	pausing := func() bool {
+		idle.mu.Lock()
+		defer idle.mu.Unlock()
+		l := idle.cur.lanes[0]
+		return l.marked == l.sends && l.outstanding() == 0
+	}
+	for !pausing() {
+		if t.Context().Err() != nil {
+			t.Fatal("the pause is not marked")
 		}
+		time.Sleep(time.Millisecond)
+	}
+	dead.Store(true)
+	if err := busy.Send(t.Context(), one); err != nil { // its completion is not asked for
+		t.Fatal(err)
 	}
 	_, err := busy.Recv(t.Context(), one)
 	var ce *ConnError
@@ -135,6 +148,29 @@ func TestDeadPath(t *testing.T) {
 	dead.Store(false) // or the farewell of the idle one is waited for
 	if err := a.Close(); !errors.As(err, &ce) {
 		t.Errorf("close: %v, want what became of the messages", err)
+	}
+}
+
+// TestLostSegment: a device that loses a segment without a word ends the connection, also
+// when nothing follows it, instead of letting both ends wait for ever.
+func TestLostSegment(t *testing.T) {
+	var lost atomic.Bool
+	a := openOn(t, Options{DeadTime: time.Second}, filtering{soft.Provider{}, func(w *verbs.SendWR) bool {
+		return w.Signaled || lost.Swap(true)
+	}})
+	b := openSoft(t, Options{}, soft.Provider{})
+	from, to := connect(t, a, b)
+	if err := from.Send(t.Context(), make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := to.Recv(t.Context(), make([]byte, 8)); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "1 segments are missing") {
+		t.Errorf("received after a loss: %v", err)
+	}
+	if !lost.Load() {
+		t.Error("nothing was lost")
+	}
+	if err := a.Close(); err != nil && !errors.As(err, new(*ConnError)) {
+		t.Error(err)
 	}
 }
 

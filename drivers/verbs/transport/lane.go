@@ -65,6 +65,8 @@ type lane struct {
 	status     verbs.Status
 	seen       uint64 // completed, when the transport looked last
 	still      int    // looks since then that found no other
+	sendsSeen  uint32 // sends, when the transport looked last
+	marked     uint32 // sends, after the marker of the last pause
 	closed     bool   // nothing is posted any more
 	quiet      bool   // the queue pair is gone: the device touches the memory no more
 	freed      bool   // so is the memory
