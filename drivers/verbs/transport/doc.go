@@ -61,4 +61,5 @@
 // The control channel is TCP: hello, the messages of a switch that need no order with
 // the data, the farewell. Its keep-alive probes tell a dead peer from a stalled one. All
 // else is on the lanes; where no send completes for as long, the path is taken for dead.
+// A pause is marked on its lane, so that the peer sees whether all is there.
 package transport
