@@ -60,6 +60,9 @@ type filtering struct {
 	pass func(*verbs.SendWR) bool
 }
 
+// Name says that it is a device: see Transport.start.
+func (filtering) Name() string { return "filtering" }
+
 func (p filtering) Open(name string) (verbs.Device, error) {
 	d, err := p.Provider.Open(name)
 	return filteringDevice{d, p}, err
@@ -107,7 +110,8 @@ func (q filteringQP) PostSend(wrs []verbs.SendWR) (int, error) {
 func TestDeadPath(t *testing.T) {
 	var dead atomic.Bool
 	a := openOn(t, Options{DeadTime: time.Second}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return !dead.Load() }})
-	b := openSoft(t, Options{}, soft.Provider{})
+	b := openOn(t, Options{}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return true }})
+	defer b.Close()
 	busy, busyPeer := connect(t, a, b)
 	idle, idlePeer := connect(t, a, b)
 	one := make([]byte, 8)
@@ -158,7 +162,8 @@ func TestLostSegment(t *testing.T) {
 	a := openOn(t, Options{DeadTime: time.Second}, filtering{soft.Provider{}, func(w *verbs.SendWR) bool {
 		return w.Signaled || lost.Swap(true)
 	}})
-	b := openSoft(t, Options{}, soft.Provider{})
+	b := openOn(t, Options{}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return true }})
+	defer b.Close()
 	from, to := connect(t, a, b)
 	if err := from.Send(t.Context(), make([]byte, 8)); err != nil {
 		t.Fatal(err)

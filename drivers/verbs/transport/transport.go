@@ -167,7 +167,9 @@ func (t *Transport) start(ctx context.Context, p verbs.Provider, o Options) (err
 			return err
 		}
 	}
-	t.watcher.Go(t.watchPaths)
+	if t.provider != "soft" { // where a peer's process acknowledges, which may be stopped
+		t.watcher.Go(t.watchPaths)
+	}
 	return nil
 }
 
