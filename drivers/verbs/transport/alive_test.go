@@ -55,47 +55,23 @@ func TestKeepAlive(t *testing.T) {
 
 // A filtering provider's queue pairs take every send and do nothing with those that pass
 // does not let through, as soft RoCE does when it tries for ever.
-type filtering struct {
-	verbs.Provider
-	pass func(*verbs.SendWR) bool
-}
+type filtering struct{ wrapping }
 
 // Name says that it is a device: see Transport.start.
 func (filtering) Name() string { return "filtering" }
 
-func (p filtering) Open(name string) (verbs.Device, error) {
-	d, err := p.Provider.Open(name)
-	return filteringDevice{d, p}, err
-}
-
-type filteringDevice struct {
-	verbs.Device
-	p filtering
-}
-
-func (d filteringDevice) AllocPD() (verbs.PD, error) {
-	pd, err := d.Device.AllocPD()
-	return filteringPD{pd, d.p}, err
-}
-
-type filteringPD struct {
-	verbs.PD
-	p filtering
-}
-
-func (p filteringPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
-	q, err := p.PD.CreateQP(a)
-	return filteringQP{q, p.p}, err
+func filter(pass func(*verbs.SendWR) bool) verbs.Provider {
+	return filtering{wrapping{Provider: soft.Provider{}, wrap: func(q verbs.QP) verbs.QP { return filteringQP{q, pass} }}}
 }
 
 type filteringQP struct {
 	verbs.QP
-	p filtering
+	pass func(*verbs.SendWR) bool
 }
 
 func (q filteringQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	for i := range wrs {
-		if !q.p.pass(&wrs[i]) {
+		if !q.pass(&wrs[i]) {
 			continue
 		}
 		if _, err := q.QP.PostSend(wrs[i : i+1]); err != nil {
@@ -109,8 +85,8 @@ func (q filteringQP) PostSend(wrs []verbs.SendWR) (int, error) {
 // something was sent on it, and no other.
 func TestDeadPath(t *testing.T) {
 	var dead atomic.Bool
-	a := openOn(t, Options{DeadTime: time.Second}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return !dead.Load() }})
-	b := openOn(t, Options{}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return true }})
+	a := openOn(t, Options{DeadTime: time.Second}, filter(func(*verbs.SendWR) bool { return !dead.Load() }))
+	b := openOn(t, Options{}, filter(func(*verbs.SendWR) bool { return true }))
 	defer b.Close()
 	busy, busyPeer := connect(t, a, b)
 	idle, idlePeer := connect(t, a, b)
@@ -159,10 +135,8 @@ func TestDeadPath(t *testing.T) {
 // when nothing follows it, instead of letting both ends wait for ever.
 func TestLostSegment(t *testing.T) {
 	var lost atomic.Bool
-	a := openOn(t, Options{DeadTime: time.Second}, filtering{soft.Provider{}, func(w *verbs.SendWR) bool {
-		return w.Signaled || lost.Swap(true)
-	}})
-	b := openOn(t, Options{}, filtering{soft.Provider{}, func(*verbs.SendWR) bool { return true }})
+	a := openOn(t, Options{DeadTime: time.Second}, filter(func(w *verbs.SendWR) bool { return w.Signaled || lost.Swap(true) }))
+	b := openOn(t, Options{}, filter(func(*verbs.SendWR) bool { return true }))
 	defer b.Close()
 	from, to := connect(t, a, b)
 	if err := from.Send(t.Context(), make([]byte, 8)); err != nil {

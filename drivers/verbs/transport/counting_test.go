@@ -83,6 +83,42 @@ func (m *countingMR) Close() error {
 	return m.MR.Close()
 }
 
+// A wrapping provider puts what wrap makes of them in place of queue pairs.
+type wrapping struct {
+	verbs.Provider
+	wrap func(verbs.QP) verbs.QP
+	more int // times as many sends as they are asked for fit in; 0 is 1
+}
+
+func (p wrapping) Open(name string) (verbs.Device, error) {
+	d, err := p.Provider.Open(name)
+	return wrappingDevice{d, p}, err
+}
+
+type wrappingDevice struct {
+	verbs.Device
+	p wrapping
+}
+
+func (d wrappingDevice) AllocPD() (verbs.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return wrappingPD{pd, d.p}, err
+}
+
+type wrappingPD struct {
+	verbs.PD
+	p wrapping
+}
+
+func (p wrappingPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
+	a.Cap.SendWR *= max(p.p.more, 1)
+	q, err := p.PD.CreateQP(a)
+	if err != nil {
+		return nil, err
+	}
+	return p.p.wrap(q), nil
+}
+
 // openOn opens a transport on a provider of the test's own.
 func openOn(t *testing.T, o Options, p verbs.Provider) *Transport {
 	t.Helper()

@@ -55,32 +55,16 @@ func TestLateBallot(t *testing.T) {
 	}
 }
 
-// A deaf provider's queue pairs take whatever is posted, and complete nothing.
-type deaf struct{ verbs.Provider }
-
-func (p deaf) Open(name string) (verbs.Device, error) {
-	d, err := p.Provider.Open(name)
-	return deafDevice{d}, err
-}
-
-type deafDevice struct{ verbs.Device }
-
-func (d deafDevice) AllocPD() (verbs.PD, error) {
-	pd, err := d.Device.AllocPD()
-	return deafPD{pd}, err
-}
-
-type deafPD struct{ verbs.PD }
-
-func (p deafPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
-	q, err := p.PD.CreateQP(a)
-	return deafQP{q}, err
-}
-
+// A deafQP takes whatever is posted, and completes nothing.
 type deafQP struct{ verbs.QP }
 
 func (deafQP) PostSend(wrs []verbs.SendWR) (int, error) { return len(wrs), nil }
 func (deafQP) PostRecv(wrs []verbs.RecvWR) (int, error) { return len(wrs), nil }
+
+// deaf is a provider of such queue pairs.
+func deaf() verbs.Provider {
+	return wrapping{Provider: soft.Provider{}, wrap: func(q verbs.QP) verbs.QP { return deafQP{q} }}
+}
 
 // lone returns a connection that follows f, with lanes that lead nowhere and no
 // control goroutine.
@@ -134,7 +118,7 @@ func FuzzSegments(f *testing.F) {
 	f.Add(slices.Concat(brief(header{}, maxDistance, 1), brief(header{}, 1, 0), brief(header{credits: 3}, 1, 1), brief(header{credits: maxCredits + 1}, 1, 1)), true)
 	f.Add(slices.Concat(segments(header{kind: segOffer, seq: 1, total: 100}), brief(header{}, 1, 255), brief(header{}, 0, 1)), false)
 	f.Add(slices.Concat(brief(header{}, 1, 1), brief(header{serial: skip}, 1, 1), brief(header{credits: 0xffff}, 1, 1)), false)
-	tr, err := openProvider(f.Context(), Options{Device: "soft0"}, deaf{soft.Provider{}})
+	tr, err := openProvider(f.Context(), Options{Device: "soft0"}, deaf())
 	if err != nil {
 		f.Fatal(err)
 	}

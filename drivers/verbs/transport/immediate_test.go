@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs"
-	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
 // TestImmediateLayout pins the bits on the wire, and what does not fit into them.
@@ -66,7 +65,7 @@ func FuzzImmediate(f *testing.F) {
 // ears are the lanes of a connection that is told what arrives.
 func ears(t *testing.T, f *follow) *Conn {
 	t.Helper()
-	tr := openOn(t, Options{}, deaf{soft.Provider{}})
+	tr := openOn(t, Options{}, deaf())
 	c := lone(t, tr, f)
 	t.Cleanup(func() {
 		c.endLone(t, &sync.WaitGroup{})

@@ -14,46 +14,11 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
-// A repeating provider's queue pairs deliver some segments twice, and empty ones
-// between them, as soft RoCE can when it sends again what has arrived.
-type repeating struct {
-	verbs.Provider
-	seed uint64
-	n    *atomic.Int64 // segments repeated
-}
-
-func (p repeating) Open(name string) (verbs.Device, error) {
-	d, err := p.Provider.Open(name)
-	return repeatingDevice{d, p}, err
-}
-
-type repeatingDevice struct {
-	verbs.Device
-	p repeating
-}
-
-func (d repeatingDevice) AllocPD() (verbs.PD, error) {
-	pd, err := d.Device.AllocPD()
-	return repeatingPD{pd, d.p}, err
-}
-
-type repeatingPD struct {
-	verbs.PD
-	p repeating
-}
-
-func (p repeatingPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
-	a.Cap.SendWR *= 3
-	q, err := p.PD.CreateQP(a)
-	if err != nil {
-		return nil, err
-	}
-	return &repeatingQP{QP: q, n: p.p.n, rng: rand.New(rand.NewPCG(p.p.seed, uint64(q.Num())))}, nil
-}
-
+// A repeatingQP delivers some segments twice, and empty ones between them, as soft RoCE can
+// when it sends again what has arrived.
 type repeatingQP struct {
 	verbs.QP
-	n *atomic.Int64
+	n *atomic.Int64 // segments repeated
 
 	mu  sync.Mutex
 	rng *rand.Rand // guarded by mu
@@ -150,7 +115,9 @@ func TestRepeatedSegments(t *testing.T) {
 func repeatSegments(t *testing.T, callers int, switches bool) {
 	var repeated atomic.Int64
 	open := func(seed uint64) *Transport {
-		tr := openOn(t, Options{}, repeating{soft.Provider{Shuffle: true}, seed, &repeated})
+		tr := openOn(t, Options{}, wrapping{soft.Provider{Shuffle: true}, func(q verbs.QP) verbs.QP {
+			return &repeatingQP{QP: q, n: &repeated, rng: rand.New(rand.NewPCG(seed, uint64(q.Num())))}
+		}, 3})
 		t.Cleanup(func() { tr.Close() })
 		return tr
 	}
