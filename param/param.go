@@ -154,7 +154,8 @@ type Order struct {
 	Generation uint64
 	// Force overrides a cooldown; a rollback does.
 	Force bool
-	// Want is every setting wanted for the target, also those already in force.
+	// Want is what is wanted of the target and either in force already or among the changes:
+	// a driver may hold it, and writes nothing else. A process gets its whole hint.
 	Want []Setting
 	// Release takes back what the target had been told, all of it; Want is then empty.
 	Release bool

@@ -99,18 +99,12 @@ func TestDeadPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pausing := func() bool {
+	eventually(t, "the idle connection's pause is marked", func() bool {
 		idle.mu.Lock()
 		defer idle.mu.Unlock()
 		l := idle.cur.lanes[0]
 		return l.marked == l.sends && l.outstanding() == 0
-	}
-	for !pausing() {
-		if t.Context().Err() != nil {
-			t.Fatal("the pause is not marked")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	})
 	dead.Store(true)
 	if err := busy.Send(t.Context(), one); err != nil { // its completion is not asked for
 		t.Fatal(err)
