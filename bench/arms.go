@@ -53,6 +53,7 @@ type found struct {
 	hist     *measure.Histogram
 	worst    measure.Worst
 	line     timeline
+	sends    Sends
 	bytes    int64         // received by the peer, and from it, in timed batches
 	took     time.Duration // of these
 	counters Counters
@@ -312,6 +313,14 @@ func (c *client) latencies(a *arm, r *run, t turn, seed uint64, mu *sync.Mutex) 
 		f.worst.Record(measure.Sample{Index: f.hist.N(), At: now.Sub(c.start), Latency: took})
 		f.hist.Record(took)
 		f.line.record(now.Sub(c.start), took)
+	}
+	_, tells := r.conn.(fullCounter)
+	t.sent = func(index int, s send) {
+		if !single {
+			mu.Lock()
+			defer mu.Unlock()
+		}
+		a.sizes[index].sends.record(s, tells)
 	}
 	return r.roundTrips(t)
 }

@@ -265,11 +265,27 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
+// A counting pipe counts the Sends that find it full.
+type counting struct {
+	*pipe
+	full uint64
+}
+
+func (c *counting) Send(ctx context.Context, msg []byte) error {
+	if len(c.out.free) == 0 {
+		c.full++
+	}
+	return c.pipe.Send(ctx, msg)
+}
+
+func (c *counting) FullEvents() uint64 { return c.full }
+
 // TestBursts sends bursts over a connection that carries four messages at once, of
-// sizes that differ: all are timed, and the later ones of a burst wait longer.
+// sizes that differ: all are timed, the later ones of a burst wait longer, and the
+// Sends that take long are those that found it full.
 func TestBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cl := slow(t, always(time.Millisecond))
+		cl := &counting{pipe: slow(t, always(time.Millisecond))}
 		rep, err := Client(t.Context(), cl, Options{
 			Sizes: []int64{64, 4096}, Weights: []float64{1, 1}, Mode: Mixed, Count: 95, Burst: 10, Warmup: ptr(5),
 		})
@@ -277,12 +293,20 @@ func TestBursts(t *testing.T) {
 			t.Fatalf("%+v, %v", rep, err)
 		}
 		n, longest, least := int64(0), time.Duration(0), time.Hour
+		sends, full := int64(0), int64(0)
 		for _, s := range rep.Sizes {
 			n += s.Latency.N()
+			sends, full = sends+s.Sends.Took.N(), full+s.Sends.Full.N()
+			if out := s.Sends.Outliers(); out.N != out.Full || out.N == 0 {
+				t.Errorf("%d of %d long Sends found no room", out.Full, out.N)
+			}
 			longest, least = max(longest, s.Latency.Max()), min(least, s.Latency.Quantile(0))
 		}
 		if n != 95 || longest < 5*time.Millisecond || least > 2*time.Millisecond {
 			t.Errorf("%d timed, %v to %v", n, least, longest)
+		}
+		if sends != n || full == 0 || uint64(full) != cl.full {
+			t.Errorf("%d Sends timed of %d, %d found no room, not %d", sends, n, full, cl.full)
 		}
 	})
 }

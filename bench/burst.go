@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"time"
+
+	"github.com/rdmatune/rdmatune/measure"
 )
 
 // A burst is several messages of a round trip under way at once. One goroutine sends
@@ -11,14 +13,58 @@ import (
 type burst struct {
 	sizes []int       // indices of the sizes, in the order of sending
 	start []time.Time // when each was sent; the sender's until it has sent all
+	sends []send      // as start
 	sent  chan error  // the sender's word for a burst
 	begin chan int    // messages of the next burst; closed in the end
+}
+
+// A send is what a call of Send went through.
+type send struct {
+	took time.Duration
+	full bool // it found no room in the queue
+}
+
+// Sends are the timed calls of Send of one size on one arm, in bursts.
+type Sends struct {
+	Took *measure.Histogram
+	// Full are those of Took that found no room in the queue; nil where the connection
+	// does not tell.
+	Full *measure.Histogram
+}
+
+func (s *Sends) record(one send, tells bool) {
+	if s.Took == nil {
+		s.Took = measure.New()
+	}
+	if s.Full == nil && tells {
+		s.Full = measure.New()
+	}
+	s.Took.Record(one.took)
+	if one.full {
+		s.Full.Record(one.took)
+	}
+}
+
+// An Outlying says how many calls of Send took far longer than most, and how many of
+// these found no room.
+type Outlying struct {
+	measure.Outliers
+	Full int64
+}
+
+// Outliers finds the calls that took at least measure.OutlierFactor times P50.
+func (s *Sends) Outliers() Outlying {
+	out := Outlying{Outliers: s.Took.Outliers()}
+	if s.Full != nil {
+		out.Full = s.Full.NFrom(measure.OutlierFactor * s.Took.Quantile(0.5))
+	}
+	return out
 }
 
 // bursts sends the timed messages of a turn, burst after burst.
 func (r *run) bursts(t turn) error {
 	b := &burst{
-		sizes: make([]int, r.o.Burst), start: make([]time.Time, r.o.Burst), sent: make(chan error, 1), begin: make(chan int),
+		sizes: make([]int, r.o.Burst), start: make([]time.Time, r.o.Burst), sends: make([]send, r.o.Burst), sent: make(chan error, 1), begin: make(chan int),
 	}
 	go r.sendBursts(b)
 	defer close(b.begin)
@@ -67,8 +113,11 @@ func (r *run) sendBursts(b *burst) {
 			r.codec.seal(msg, r.next)
 			r.next = after(r.next)
 			r.sent[b.sizes[i]]++
+			full := r.full()
 			b.start[i] = time.Now()
-			if err = r.conn.Send(r.ctx, msg); err != nil {
+			err = r.conn.Send(r.ctx, msg)
+			b.sends[i] = send{max(time.Since(b.start[i]), 1), r.full() != full}
+			if err != nil {
 				err = fmt.Errorf("send message of %d bytes: %w", size, err)
 			}
 		}
@@ -108,6 +157,7 @@ func (r *run) receiveBurst(b *burst, n int, t turn, timed bool) error {
 	for i, now := range arrived {
 		if timed && whole[i] {
 			t.timed(b.sizes[i], now, max(now.Sub(b.start[i]), 1))
+			t.sent(b.sizes[i], b.sends[i])
 		}
 	}
 	return nil

@@ -25,6 +25,9 @@ type Conn interface {
 	Close() error
 }
 
+// A fullCounter is a Conn that counts how often a Send had to wait for room.
+type fullCounter interface{ FullEvents() uint64 }
+
 // Limits. A server allocates two sets of buffers for each client, of MaxSize each at
 // most, so MaxSize and MaxClients bound its memory to 1 GiB.
 const (

@@ -11,7 +11,7 @@ import (
 
 // FormatVersion is the version of the report's JSON: the minor number rises when a
 // field is added, the major one when a field changes its meaning or goes.
-const FormatVersion = "1.1"
+const FormatVersion = "1.2"
 
 // A Report is what one client's run found.
 type Report struct {
@@ -61,6 +61,8 @@ type Size struct {
 	Latency  *measure.Histogram
 	Worst    []measure.Sample
 	Timeline []Point
+	// Sends are empty but in bursts.
+	Sends Sends
 	// Messages and Took are of the timed part of a stream.
 	Messages int64
 	Bytes    int64
@@ -127,7 +129,7 @@ func (c *client) report() Report {
 		for i, size := range c.o.Sizes {
 			f := a.sizes[i]
 			s := Size{
-				Series: a.Name, Size: size, Latency: f.hist, Worst: f.worst.Samples(), Timeline: f.line.points,
+				Series: a.Name, Size: size, Latency: f.hist, Worst: f.worst.Samples(), Timeline: f.line.points, Sends: f.sends,
 				Bytes: f.bytes, Took: f.took, Counters: f.counters,
 			}
 			if a.Tier != nil {
@@ -161,6 +163,19 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Factor float64 `json:"factor"` // their median in multiples of P50
 		Every  float64 `json:"every"`  // messages per outlier
 	}
+	type outlying struct {
+		outliers
+		Full *int64 `json:"full"` // of these, how many found no room in the queue; null: not known
+	}
+	// How long calls of Send took.
+	type sends struct {
+		P50      *float64  `json:"p50_us"`
+		P99      *float64  `json:"p99_us"`
+		Max      *float64  `json:"max_us"`
+		Full     *int64    `json:"full"`        // how many found no room in the queue; null: not known
+		FullP50  *float64  `json:"full_p50_us"` // of these alone
+		Outliers *outlying `json:"outliers,omitempty"`
+	}
 	type size struct {
 		Series string   `json:"series"`
 		Tier   string   `json:"tier,omitempty"`
@@ -174,6 +189,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Max    *float64 `json:"max_us"`
 		Counts
 		Outliers   *outliers        `json:"outliers,omitempty"`
+		Send       *sends           `json:"send,omitempty"` // in bursts
 		Worst      []measure.Sample `json:"worst,omitempty"`
 		Bandwidth  int64            `json:"bandwidth,omitempty"` // bytes per second
 		HighWater  int              `json:"high_water"`
@@ -194,6 +210,20 @@ func (r Report) MarshalJSON() ([]byte, error) {
 			if o := s.Latency.Outliers(); o.N > 0 {
 				sizes[i].Outliers = &outliers{o.N, o.Factor, o.Every}
 			}
+		}
+		if s.Sends.Took != nil {
+			sum := s.Sends.Took.Summary()
+			out := &sends{P50: micros(sum.P50), P99: micros(sum.P99), Max: micros(sum.Max)}
+			var full *int64
+			o := s.Sends.Outliers()
+			if s.Sends.Full != nil {
+				n := s.Sends.Full.N()
+				out.Full, out.FullP50, full = &n, micros(s.Sends.Full.Quantile(0.5)), &o.Full
+			}
+			if o.N > 0 {
+				out.Outliers = &outlying{outliers{o.N, o.Factor, o.Every}, full}
+			}
+			sizes[i].Send = out
 		}
 	}
 	series := r.Series

@@ -48,3 +48,38 @@ func TestReport(t *testing.T) {
 		t.Errorf("an empty report is %s, error %v", empty, err)
 	}
 }
+
+// TestBurstReport has bursts of two series: the connection of one tells when its queue
+// was full, that of the other does not.
+func TestBurstReport(t *testing.T) {
+	latency := measure.New()
+	told, untold := Sends{}, Sends{}
+	for i := range 100 {
+		latency.Record(time.Duration(90+i) * time.Microsecond)
+		one := send{took: 2 * time.Microsecond}
+		if i%10 == 9 {
+			one = send{took: 80 * time.Microsecond, full: i%20 == 9}
+		}
+		told.record(one, true)
+		one.full = false
+		untold.record(one, false)
+	}
+	rep := Report{
+		Workload: "allreduce", Device: "mlx5_0", PeerDevice: "mlx5_1", Mode: Mixed, Burst: 64, Warmup: 100, Complete: true,
+		Series: []Series{{Name: "hint 64 KiB"}, {Name: "hint 1 KiB"}},
+		Sizes: []Size{
+			{Series: "hint 64 KiB", Tier: "eager", Size: 256, Sent: 200, Latency: latency, Sends: told},
+			{Series: "hint 1 KiB", Size: 256, Sent: 200, Latency: latency, Sends: untold},
+		},
+	}
+	var text bytes.Buffer
+	if err := rep.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "burst.txt", text.Bytes())
+	js, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "burst.json", append(js, '\n'))
+}

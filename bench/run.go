@@ -29,6 +29,8 @@ type run struct {
 
 	due  time.Time // when the next message is due, with a rate
 	free func()    // gives the memory back
+	// full is how often a Send found no room so far; always 0 where nobody counts.
+	full func() uint64
 
 	unknown uint64
 	counts  []Counts // the server's, nil until they came
@@ -57,6 +59,10 @@ func newRun(c Conn, o *Options) (*run, error) {
 		return nil, err
 	}
 	r.out, r.in, r.free = out, in, func() { freeOut(); freeIn() }
+	r.full = func() uint64 { return 0 }
+	if f, ok := c.(fullCounter); ok {
+		r.full = f.FullEvents
+	}
 	return r, nil
 }
 
@@ -118,6 +124,8 @@ type turn struct {
 	draw func() int
 	// timed is told of every timed message.
 	timed func(index int, now time.Time, took time.Duration)
+	// sent is told of the Send of every timed message of a burst.
+	sent func(index int, s send)
 	// done is called when what is timed is over.
 	done func()
 }

@@ -23,6 +23,7 @@ func (r Report) WriteText(w io.Writer) error {
 	default:
 		r.writeLatency(p)
 	}
+	r.writeSends(p)
 	r.writeFaults(p)
 	r.writeOutliers(p)
 	if r.Unknown == 1 {
@@ -153,6 +154,33 @@ func (r Report) writeSideBySide(p *printer) {
 	p.table(rows)
 	if thin {
 		p.printf("\nP99 needs %d samples of a size.\n", measure.P99Samples)
+	}
+}
+
+// writeSends writes how long calls of Send took in bursts: where a queue fills, its
+// sender waits.
+func (r Report) writeSends(p *printer) {
+	rows := [][]string{{"SIZE", "TIER", "P50", "P99", "QUEUE FULL", "P50 THEN", "LONG", "OF THESE FULL"}}
+	if len(r.Series) > 1 {
+		rows[0] = append([]string{"SERIES"}, rows[0]...)
+	}
+	for _, s := range r.Sizes {
+		if s.Sends.Took == nil {
+			continue
+		}
+		sum, out := s.Sends.Took.Summary(), s.Sends.Outliers()
+		row := []string{param.FormatBytes(s.Size), orDash(s.Tier), textOrDash(sum.P50), textOrDash(sum.P99), "-", "-", fmt.Sprint(out.N), "-"}
+		if s.Sends.Full != nil {
+			row[4], row[5], row[7] = fmt.Sprint(s.Sends.Full.N()), textOrDash(s.Sends.Full.Quantile(0.5)), fmt.Sprint(out.Full)
+		}
+		if len(r.Series) > 1 {
+			row = append([]string{s.Series}, row...)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) > 1 {
+		p.printf("\nTime in Send; long is %d times P50 and more:\n\n", measure.OutlierFactor)
+		p.table(rows)
 	}
 }
 

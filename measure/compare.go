@@ -60,14 +60,7 @@ func (h *Histogram) Outliers() Outliers {
 	if n == 0 || p50 == 0 {
 		return Outliers{}
 	}
-	// The library counts by value; the samples below the threshold are the rest.
-	limit := int64(OutlierFactor * p50)
-	var out Outliers
-	for _, b := range h.h.Distribution() {
-		if b.From >= limit {
-			out.N += b.Count
-		}
-	}
+	out := Outliers{N: h.NFrom(OutlierFactor * p50)}
 	if out.N == 0 {
 		return out
 	}

@@ -105,3 +105,18 @@ func TestWorst(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestNFrom(t *testing.T) {
+	h := New()
+	for i := range 1000 {
+		h.Record(time.Duration(i) * time.Microsecond)
+	}
+	for d, want := range map[time.Duration]int64{0: 1000, time.Microsecond: 999, 512 * time.Microsecond: 488, time.Millisecond: 0, time.Hour: 0} {
+		if n := h.NFrom(d); n != want {
+			t.Errorf("%d samples of at least %v, not %d", n, d, want)
+		}
+	}
+	if n := New().NFrom(0); n != 0 {
+		t.Errorf("%d samples in an empty histogram", n)
+	}
+}

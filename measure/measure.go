@@ -55,6 +55,17 @@ func (h *Histogram) Record(d time.Duration) {
 // N is the number of samples.
 func (h *Histogram) N() int64 { return h.h.TotalCount() }
 
+// NFrom is the number of samples of at least d, to the histogram's digits.
+func (h *Histogram) NFrom(d time.Duration) int64 {
+	n := int64(0)
+	for _, b := range h.h.Distribution() {
+		if b.From >= int64(d) {
+			n += b.Count
+		}
+	}
+	return n
+}
+
 // Max is the largest sample, exact unless the histogram was decoded.
 func (h *Histogram) Max() time.Duration { return h.max }
 

@@ -356,9 +356,9 @@ func connArm(name string, conns []*transport.Conn) bench.Arm {
 func countersOf(conns []*transport.Conn) bench.Counters {
 	var sum bench.Counters
 	for _, c := range conns {
+		sum.FullEvents += c.FullEvents() // the lanes' own end with them, at a switch
 		for _, l := range c.Info().Lanes {
 			sum.HighWater = max(sum.HighWater, l.HighWater)
-			sum.FullEvents += l.FullEvents
 		}
 	}
 	return sum

@@ -10,6 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdmatune/rdmatune/bench"
+	"github.com/rdmatune/rdmatune/drivers/verbs/transport"
+	"github.com/rdmatune/rdmatune/measure"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/performance.md from testdata/lab.json")
@@ -273,5 +279,48 @@ func TestScript(t *testing.T) {
 				t.Errorf("%s: no %q in %s", c.name, want, script)
 			}
 		}
+	}
+}
+
+// TestBurst measures bursts in software: a deep queue, which is never full for long, and
+// a shallow one, whose metrics are all there.
+func TestBurst(t *testing.T) {
+	hint, lanes := int64(64<<10), "single"
+	m, err := burst(t.Context(), "soft0", "127.0.0.1:0", transport.Settings{Size: &hint, Lanes: &lanes}, 640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, metric := range []string{metricSmall, metricSend, metricSendTail, metricTrip, metricTripTail} {
+		if m[metric] <= 0 {
+			t.Errorf("%s is %g", metric, m[metric])
+		}
+	}
+	full, long := m[metricFull], m[metricLong]
+	if full < 0 || full > 1000 || long < 0 || long > 1000 || m[metricLongFull] > 100 {
+		t.Errorf("%g full, %g long, %g of these full", full, long, m[metricLongFull])
+	}
+}
+
+// TestBurstsOf has bursts of two sizes, one of which a Send hands to the peer itself.
+func TestBurstsOf(t *testing.T) {
+	hist := func(each time.Duration, n int64, long time.Duration, more int64) *measure.Histogram {
+		h := measure.New()
+		h.RecordN(each, n)
+		h.RecordN(long, more)
+		return h
+	}
+	none := hist(1, 0, 1, 0)
+	m := burstsOf(
+		bench.Report{Sizes: []bench.Size{{Latency: hist(20, 10, 20, 0)}}},
+		bench.Report{Sizes: []bench.Size{
+			{Tier: "eager", Latency: hist(50, 100, 90, 10), Sends: bench.Sends{Took: hist(2, 80, 40, 20), Full: hist(40, 15, 40, 0)}},
+			{Tier: "rendezvous", Latency: hist(50, 100, 90, 0), Sends: bench.Sends{Took: hist(500, 100, 500, 0), Full: none}},
+		}})
+	want := map[string]float64{
+		metricSmall: 10, metricSend: 2, metricSendTail: 40, metricFull: 150, metricFullTime: 40, metricLong: 200, metricLongFull: 75,
+		metricTrip: 50, metricTripTail: 90,
+	}
+	if diff := cmp.Diff(want, m); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -77,10 +77,10 @@ func sizeName(n int) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// measure runs all contestants of each measurement in turns. The order turns round
+// measureAll runs all contestants of each measurement in turns. The order turns round
 // from round to round, so that nobody always comes after the same one. After each
 // round keep gets what there is: an interrupt loses only what is under way.
-func measure(ctx context.Context, o options, keep func(Results) error) (Results, error) {
+func measureAll(ctx context.Context, o options, keep func(Results) error) (Results, error) {
 	if o.addr == "" {
 		return Results{}, errors.New("-addr, the address of the server's device, is needed")
 	}

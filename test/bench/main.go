@@ -59,6 +59,8 @@ func run(ctx context.Context, args []string) error {
 			return runOver(ctx, args[0], args[1:])
 		case "over-switch":
 			return runSwitch(ctx, args[1:])
+		case "over-burst":
+			return runBurst(ctx, args[1:])
 		}
 	}
 	var o options
@@ -93,7 +95,7 @@ func run(ctx context.Context, args []string) error {
 	case o.device == "":
 		fresh, err = runLab(ctx, o)
 	default:
-		fresh, err = measure(ctx, o, keep)
+		fresh, err = measureAll(ctx, o, keep)
 	}
 	if err != nil {
 		if len(fresh.Series) > 0 {

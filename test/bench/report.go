@@ -45,6 +45,7 @@ intervals are about the other work.
 	r.compared(&b, "Completion", "completion", byCompletion, metricP50, metricP99, metricCPU, metricWakes)
 	r.compared(&b, "The hint, between devices in software", "soft hint", byHint, metricP50, metricP99)
 	r.compared(&b, "Two lanes, between devices in software that are 20 ms apart", "soft 20ms lanes", byLanes, metricRate)
+	r.burstTables(&b)
 	r.switches(&b)
 	r.costs(&b)
 	if r.Machine == labMachine {

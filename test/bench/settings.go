@@ -54,7 +54,7 @@ func comparisons() []measurement {
 	return append(all,
 		measurement{name: "lanes 2 MiB", size: 2 << 20, stream: true, count: 16, settings: byLanes},
 		measurement{name: "completion 8 B", size: 8, count: 5000, settings: byCompletion},
-		switching)
+		bursts, switching)
 }
 
 // contestants are those of m: its settings, or else who.

@@ -61,6 +61,7 @@ type Conn struct {
 	posted  uint64 // messages posted whole
 	done    uint64 // of these, complete
 	refused uint64 // messages not delivered because the connection ended
+	full    uint64 // times that a sender found no slot or credit
 
 	arrived  uint64 // messages that are here, or were given up by their sender
 	lastSeq  uint64 // highest that came on the lanes in use

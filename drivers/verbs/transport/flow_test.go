@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
 )
 
@@ -132,9 +133,13 @@ func TestFullReceiver(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		full := ca.Info().Lanes[0].FullEvents
+		full := ca.FullEvents()
 		go func() { done <- ca.Send(ctx, msg) }()
-		eventually(t, "the sender waits", func() bool { return ca.Info().Lanes[0].FullEvents > full })
+		eventually(t, "the sender waits", func() bool { return ca.FullEvents() > full })
+		full = ca.FullEvents()
+		if of := ca.Info().Lanes[0].FullEvents; full == 0 || of != full {
+			t.Errorf("%d times full, and %d times on the only lane that there was", full, of)
+		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("blocked and cancelled: %v", err)
@@ -147,6 +152,15 @@ func TestFullReceiver(t *testing.T) {
 		eventually(t, "there is room again", func() bool { return ca.TrySend(msg) == nil })
 		if err := ca.TrySend(make([]byte, 4097)); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("above the eager limit: %v", err)
+		}
+		if n, err := cb.Recv(t.Context(), msg); n != size || err != nil {
+			t.Fatal(n, err)
+		}
+		// The lanes of a connection come and go; what it counts does not.
+		full = ca.FullEvents()
+		order(t, a, 1, 0, control.Switched)
+		if now := ca.FullEvents(); now != full {
+			t.Errorf("%d times full before a switch, %d after it", full, now)
 		}
 	}
 }

@@ -45,6 +45,14 @@ func (c *Conn) Info() ConnInfo {
 	return i
 }
 
+// FullEvents returns how often a Send of this connection found no slot or credit and
+// had to wait, whatever lanes it had. It allocates nothing.
+func (c *Conn) FullEvents() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.full
+}
+
 // describe returns l as the control socket shows it. Caller holds conn.mu.
 func (l *lane) describe(epoch uint32) control.Lane {
 	granted := l.qp.Cap()

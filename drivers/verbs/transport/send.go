@@ -123,6 +123,7 @@ func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq 
 		none := !sent && err == nil
 		if none && tries == 1 && !c.holding && !l.sick {
 			l.full++ // now that completions have been looked for
+			c.full++
 		}
 		if none && tries > 0 && s.try {
 			none, err = false, ErrWouldBlock
