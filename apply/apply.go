@@ -150,6 +150,7 @@ type run struct {
 	failed  map[string]bool // workloads that were rolled back
 	began   time.Time
 	before  [3]string // whose the state was: root, digest and commit of the spec
+	owned   bool      // it had something of that spec
 }
 
 // Run carries p out. doc is the node's state as loaded under the lock, with what an
@@ -160,7 +161,7 @@ func (r *Runner) Run(ctx context.Context, p *plan.Plan, doc *state.Document) (Re
 		return Result{}, errors.New("the plan has errors and cannot be applied")
 	}
 	a := &run{Runner: r, plan: p, doc: p.Base.Clone(), journal: state.OpenJournal(r.StateDir), failed: map[string]bool{}, began: time.Now()}
-	a.before = [3]string{a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit}
+	a.before, a.owned = [3]string{a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit}, len(doc.Entries) > 0
 	a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit = r.Experiment.SpecRoot, r.Experiment.SpecDigest, r.Experiment.GitCommit
 	if p.Destroy {
 		a.doc.Destroyed++

@@ -21,8 +21,9 @@ import (
 // is the only place that knows the originals.
 func (a *run) commit() error {
 	a.doc.Generations = maps.Clone(a.plan.Generations)
-	if len(a.result.RolledBack) > 0 && a.result.Done == (plan.Summary{}) {
-		// Nothing of this spec is in force: the node is still the earlier one's.
+	if len(a.result.RolledBack) > 0 && a.result.Done == (plan.Summary{}) && (a.owned || len(a.doc.Entries) == 0) {
+		// Nothing of this spec was made: the node is still the earlier one's. Where that
+		// has left nothing, what was right already before this run is this spec's.
 		a.doc.SpecRoot, a.doc.SpecDigest, a.doc.GitCommit = a.before[0], a.before[1], a.before[2]
 	}
 	if err := a.doc.Save(a.StateDir); err != nil {
