@@ -79,7 +79,6 @@ func (l *lane) completeSends(low uint32) {
 	}
 	if c.cur.has(l) {
 		c.check(l.tellCredits())
-		c.check(c.carryOn())
 	}
 	c.progressed(l)
 }

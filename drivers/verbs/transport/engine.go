@@ -273,6 +273,7 @@ func (e *engine) handle(q *sharedCQ, n int, err error) {
 		}
 		if l.conn != c {
 			if c != nil {
+				c.check(c.carryOn())
 				c.mu.Unlock()
 			}
 			c = l.conn
@@ -281,6 +282,7 @@ func (e *engine) handle(q *sharedCQ, n int, err error) {
 		l.complete(wc)
 	}
 	if c != nil {
+		c.check(c.carryOn())
 		c.mu.Unlock()
 	}
 	if err != nil && q.dead == nil {

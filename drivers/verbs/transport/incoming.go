@@ -117,7 +117,7 @@ func (c *Conn) finished(h *header) error {
 		a.kind = segDrop
 		c.goneOffers = append(c.goneOffers, h.seq)
 		c.recvReady.ring()
-		return c.carryOn()
+		return nil
 	}
 	in.state = inWritten
 	if h.kind == segDrop {

@@ -111,11 +111,12 @@ func (c *Conn) answeredBy(l *lane, h *header) error {
 	if o.state == outOffered {
 		o.state = outAnswered
 	}
-	return c.carryOn()
+	return nil
 }
 
-// carryOn posts what rendezvous have to post, as far as there is room. A switch
-// that holds new requests waits for those that are answered. Caller holds mu.
+// carryOn posts what rendezvous have to post, as far as there is room, all together:
+// a device has more to do at once, and is told once. A switch that holds new requests
+// waits for those that are answered. Caller holds mu.
 func (c *Conn) carryOn() error {
 	if c.err != nil || c.outOpen == [maxLanes]int{} && len(c.goneOffers) == 0 {
 		return nil
@@ -133,6 +134,11 @@ func (c *Conn) carryOn() error {
 		}
 	}
 	c.outNext = (c.outNext + 1) % len(c.out)
+	for _, l := range c.cur.lanes {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
 	for l := c.cur.lanes[0]; len(c.goneOffers) > 0 && !c.holding && l.controlRoom() > 0; {
 		if err := l.postControl(header{kind: segGone, seq: c.goneOffers[0]}); err != nil {
 			return err
@@ -142,7 +148,7 @@ func (c *Conn) carryOn() error {
 	return nil
 }
 
-// advance posts o's next writes and its end. Caller holds mu.
+// advance adds o's next writes and its end to its lane's batch. Caller holds mu.
 func (c *Conn) advance(o *outgoing) error {
 	l := c.cur.sendLane(o.lane)
 	for o.state == outAnswered && !o.cancelled && o.off < o.mem.len {
@@ -170,7 +176,7 @@ func (c *Conn) advance(o *outgoing) error {
 	}
 	given := o.state == outWithdrawn || o.cancelled
 	if !given && o.off < o.mem.len || l.controlRoom() <= 0 {
-		return l.flush()
+		return nil
 	}
 	if l.batchRoom() == 0 {
 		if err := l.flush(); err != nil {
@@ -192,10 +198,7 @@ func (c *Conn) advance(o *outgoing) error {
 		c.posted++
 		c.sentTraffic.count(tierRendezvous, o.mem.len)
 	}
-	if err := l.addControl(h, end); err != nil {
-		return err
-	}
-	return l.flush()
+	return l.addControl(h, end)
 }
 
 // ended handles the completion of o's last segment. Caller holds mu.
