@@ -56,6 +56,7 @@ type Conn struct {
 	drained   int // outstanding when the hold began
 	paused    time.Duration
 	leaving   bool // Close was called: no new messages
+	counted   bool // the farewell says what the program received: it receives no more
 
 	sentSeq uint64 // last sequence given to a message
 	posted  uint64 // messages posted whole

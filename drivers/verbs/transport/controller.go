@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -59,6 +61,7 @@ type controller struct {
 	told     uint32        // same of ours, as the peer knows
 	linger   <-chan time.Time
 	grace    <-chan time.Time // for what is still to come when the connection is ending
+	unsent   error            // of the first message that the peer's channel did not take
 	asleep   bool             // counts among those that sleep until a completion
 }
 
@@ -239,7 +242,8 @@ func (k *controller) giveUp(d time.Duration) {
 	}
 }
 
-// graceOver ends a connection whose lane failed, or whose peer has closed.
+// graceOver ends a connection whose lane failed, or whose peer has closed or takes no
+// message any more.
 func (k *controller) graceOver() {
 	c := k.c
 	c.mu.Lock()
@@ -250,6 +254,9 @@ func (k *controller) graceOver() {
 	}
 	if l := c.cur.sick(); l != nil {
 		c.fail(fmt.Errorf("qp %#x: %s: %w", l.qp.Num(), l.status, ErrPeerGone))
+	}
+	if k.unsent != nil {
+		c.fail(fmt.Errorf("control channel: %w: %w", k.unsent, ErrPeerGone))
 	}
 }
 
@@ -332,14 +339,20 @@ func (k *controller) patience() time.Duration {
 	return own
 }
 
-// send writes a control message. A peer that does not even take those into its
-// socket's buffer is gone.
-func (k *controller) send(m *controlMsg) {
+// send writes a control message, or says that it could not: the peer has closed the
+// channel, whose other end tells why, since a farewell may be on its way or here. A peer
+// that does not even take a message into its socket's buffer is gone.
+func (k *controller) send(m *controlMsg) bool {
 	c := k.c
 	c.tcp.SetWriteDeadline(time.Now().Add(controlWrite))
-	if err := writeControl(c.tcp, m); err != nil {
+	err := writeControl(c.tcp, m)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.failAsync(fmt.Errorf("control channel: %w: %w", err, ErrPeerGone))
+	} else if err != nil && k.unsent == nil {
+		k.unsent = err
+		k.giveUp(byeTime)
 	}
+	return err == nil
 }
 
 // attempt starts a switch, or answers, for what is pending.

@@ -65,6 +65,10 @@ func (c *Conn) waitIn(in *incoming) (bool, error) {
 		c.mu.Lock()
 		heard := in.done.heard()
 		switch {
+		case in.state == inWritten && c.counted:
+			defer c.mu.Unlock()
+			c.endIn(in)
+			return false, c.recvError()
 		case in.state == inWritten || in.state == inDropped:
 			ok := in.state == inWritten
 			if ok {

@@ -98,12 +98,20 @@ func (k *controller) sendInband(a switchover.Action) {
 	}
 }
 
-// dropLanes destroys the new lanes; nothing was ever posted on them.
+// dropLanes destroys the new lanes. Nobody posts on them before the decision for them:
+// what came there all the same is dropped, and the peer is none to go on with.
 func (k *controller) dropLanes() {
 	c := k.c
 	c.mu.Lock()
 	s := c.next
 	c.next = nil
+	if s != nil {
+		for _, l := range s.lanes {
+			if l.fhead = l.ftail; l.recvs > 0 {
+				c.fail(fmt.Errorf("%d segments on lanes that were not decided for: %w", l.recvs, ErrProtocol))
+			}
+		}
+	}
 	c.mu.Unlock()
 	if s != nil {
 		if err := s.destroy(); err != nil {

@@ -35,7 +35,7 @@ type outgoing struct {
 	rkey      uint32
 	at        time.Duration // offered
 	done      *bell         // state may have changed
-	wait      waiter        // of the Send that has the place
+	wait      waiter        // what is known of the waits of Sends that have had the place
 }
 
 // offer offers the claimed memory m to the peer, when lane i has room for it.
@@ -227,6 +227,9 @@ func (c *Conn) withdraw(o *outgoing) {
 func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 	stop := c.dead
 	var werr, cause error
+	c.mu.Lock()
+	w := o.wait // Close can give the place to another Send while this one waits
+	c.mu.Unlock()
 	for {
 		c.mu.Lock()
 		heard, mode := o.done.heard(), c.cur.sendLane(o.lane).prof.completion
@@ -236,6 +239,7 @@ func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 			return c.refuse()
 		case o.state == outEnded:
 			cancelled := o.cancelled
+			o.wait = w
 			c.freeOut(o)
 			c.mu.Unlock()
 			if cancelled {
@@ -272,7 +276,7 @@ func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 			}
 		}
 		c.mu.Unlock()
-		werr = c.wait(ctx, o.done, heard, &o.wait, mode, stop)
+		werr = c.wait(ctx, o.done, heard, &w, mode, stop)
 	}
 }
 

@@ -133,11 +133,14 @@ func (c *Conn) departed() bool {
 func (k *controller) bye() {
 	c := k.c
 	k.linger = nil
+	c.counted = true
 	m := &controlMsg{Type: msgBye, Last: c.sentSeq, Received: c.received}
 	c.mu.Unlock()
-	k.send(m)
+	sent := k.send(m)
 	c.mu.Lock()
-	c.fail(ErrClosed)
+	if sent {
+		c.fail(ErrClosed)
+	}
 }
 
 // clean gives everything back after the end of the connection.

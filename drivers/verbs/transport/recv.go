@@ -120,7 +120,7 @@ func (c *Conn) takeInTurn(ctx context.Context, r *receiving) (taken, error) {
 		l, a := c.head()
 		var err error
 		switch {
-		case l == nil && c.err != nil:
+		case c.counted || l == nil && c.err != nil:
 			return taken{}, c.recvError()
 		case l == nil:
 			mode := c.cur.lanes[0].prof.completion

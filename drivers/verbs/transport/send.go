@@ -66,6 +66,9 @@ func (c *Conn) send(ctx context.Context, s *sending) (err error) {
 	if s.size > MaxMessage {
 		return fmt.Errorf("send %d bytes: %w", s.size, ErrTooLarge)
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	defer func() {
 		if s.claimed {
 			if rerr := s.mem.release(c.t); err == nil {
