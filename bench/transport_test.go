@@ -12,7 +12,7 @@ import (
 // TestOverTheTransport runs both ends over the soft device: the real transport, whose
 // messages take the loopback interface.
 func TestOverTheTransport(t *testing.T) {
-	tr, err := transport.Open(t.Context(), transport.Options{Device: "soft0"})
+	tr, err := transport.Open(t.Context(), transport.Options{Device: "soft0", Private: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,9 @@
 package node
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"syscall"
 )
-
-// systemRunDir is the machine's run directory.
-const systemRunDir = "/run/rdmatune"
 
 // DefaultStateDir is where state is kept unless a flag says otherwise:
 // /var/lib/rdmatune for root, else rdmatune below the user's state directory
@@ -27,54 +20,4 @@ func DefaultStateDir() string {
 		home = "/nonexistent" // a user without a home gets an error at the first write, not a guess
 	}
 	return filepath.Join(home, ".local", "state", "rdmatune")
-}
-
-// DefaultRunDir is the run directory of the local node: $RDMATUNE_RUN_DIR; else
-// /run/rdmatune for root, and for others when it is there; else rdmatune below
-// $XDG_RUNTIME_DIR; else /tmp/rdmatune-UID. It need not exist: see MakeRunDir.
-func DefaultRunDir() string {
-	if dir := os.Getenv("RDMATUNE_RUN_DIR"); dir != "" {
-		if full, err := filepath.Abs(dir); err == nil {
-			return full
-		}
-	}
-	if info, err := os.Stat(systemRunDir); os.Geteuid() == 0 || err == nil && info.IsDir() {
-		return systemRunDir
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "rdmatune")
-	}
-	return filepath.Join(os.TempDir(), "rdmatune-"+strconv.Itoa(os.Geteuid()))
-}
-
-// MakeRunDir makes a run directory where it is missing: the machine's own for all to
-// look into, any other for its owner alone. One that is there must be a directory,
-// no link, of this user or root, that others cannot write: whoever can decides what
-// is in it, and /tmp is open to all.
-func MakeRunDir(dir string) error {
-	perm := os.FileMode(0o700)
-	if dir == systemRunDir {
-		perm = 0o755
-	}
-	err := os.MkdirAll(filepath.Dir(dir), 0o755)
-	if err == nil {
-		err = os.Mkdir(dir, perm)
-	}
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return fmt.Errorf("run directory %s: not a directory", dir)
-	case ok && st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("run directory %s: belongs to user %d", dir, st.Uid)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("run directory %s: others may write it (mode %o)", dir, info.Mode().Perm())
-	}
-	return nil
 }

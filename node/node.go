@@ -19,6 +19,7 @@ import (
 	"sync"
 
 	"github.com/rdmatune/rdmatune/internal/procs"
+	"github.com/rdmatune/rdmatune/internal/rundir"
 	"github.com/rdmatune/rdmatune/internal/sysfs"
 )
 
@@ -159,7 +160,7 @@ func (n *Node) StateDir() string { return n.stateDir }
 // own for the local node, a private one for others. It need not exist yet.
 func (n *Node) RunDir() string {
 	if n.kind == Local {
-		return DefaultRunDir()
+		return rundir.Default()
 	}
 	return filepath.Join(n.stateDir, "run")
 }

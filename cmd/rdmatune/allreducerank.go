@@ -35,7 +35,7 @@ func (o *options) rank(ctx context.Context, in *json.Decoder, out *json.Encoder)
 		return last, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	t, err := transport.Open(ctx, transport.Options{Device: j.Device, Soft: n.Kind() != node.Local, Mirror: true})
+	t, err := transport.Open(ctx, transport.Options{Device: j.Device, Soft: n.Kind() != node.Local, Mirror: true, Private: true})
 	if err != nil {
 		return last, err
 	}

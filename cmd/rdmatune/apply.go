@@ -18,6 +18,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/internal/irqbalance"
+	"github.com/rdmatune/rdmatune/internal/rundir"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
@@ -130,7 +131,7 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 		return err
 	}
 	defer s.close()
-	if err := node.MakeRunDir(s.node.RunDir()); err != nil {
+	if err := rundir.Make(s.node.RunDir()); err != nil {
 		return err
 	}
 	if err := control.MakeRunDir(s.node.RunDir()); err != nil {

@@ -97,7 +97,7 @@ type arm struct {
 // against measures arms side by side against a bench serve, each on a connection of
 // its own.
 func (m *meter) against(ctx context.Context, device, peer string, arms []arm, o bench.Options) (r bench.Report, err error) {
-	t, err := transport.Open(ctx, transport.Options{Device: device, Soft: m.s.node.Kind() != node.Local})
+	t, err := transport.Open(ctx, transport.Options{Device: device, Soft: m.s.node.Kind() != node.Local, Private: true})
 	if err != nil {
 		return r, err
 	}

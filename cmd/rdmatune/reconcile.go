@@ -26,6 +26,7 @@ import (
 	"github.com/rdmatune/rdmatune/experiment"
 	"github.com/rdmatune/rdmatune/internal/irqbalance"
 	"github.com/rdmatune/rdmatune/internal/rivals"
+	"github.com/rdmatune/rdmatune/internal/rundir"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/reconcile"
@@ -157,7 +158,7 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 	}
 	defer s.close()
 	runDir := s.node.RunDir()
-	if err := errors.Join(node.MakeRunDir(runDir), control.MakeRunDir(runDir)); err != nil {
+	if err := errors.Join(rundir.Make(runDir), control.MakeRunDir(runDir)); err != nil {
 		return err
 	}
 	owner := state.Owner{PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second), Spec: first.Root}

@@ -84,7 +84,7 @@ func runBurst(ctx context.Context, args []string) error {
 // burst measures count messages of 8 bytes alone, and as many in bursts, over
 // connections with settings s from device to itself at the address listen.
 func burst(ctx context.Context, device, listen string, s transport.Settings, count int) (_ map[string]float64, err error) {
-	t, err := transport.Open(ctx, transport.Options{Device: device, Mirror: true})
+	t, err := transport.Open(ctx, transport.Options{Device: device, Mirror: true, Private: true})
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func runOver(ctx context.Context, verb string, args []string) (err error) {
 	if job.Stream {
 		job.InFlight = *inFlight
 	}
-	t, err := transport.Open(ctx, transport.Options{Device: *device, Mirror: true})
+	t, err := transport.Open(ctx, transport.Options{Device: *device, Mirror: true, Private: true})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func runSwitch(ctx context.Context, args []string) (err error) {
 	f.Parse(args)
 	var ends [2]*transport.Transport
 	for i := range ends {
-		t, err := transport.Open(ctx, transport.Options{Device: *device})
+		t, err := transport.Open(ctx, transport.Options{Device: *device, Private: true})
 		if err != nil {
 			return err
 		}

@@ -189,7 +189,7 @@ func readControl(r io.Reader) (*controlMsg, error) {
 	}
 	size := binary.BigEndian.Uint32(n[:])
 	if size > maxControl {
-		return nil, fmt.Errorf("control message of %d bytes", size)
+		return nil, fmt.Errorf("control message of %d bytes: %w", size, ErrProtocol)
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(r, body); err != nil {

@@ -131,7 +131,7 @@ func (k *controller) run() {
 			closing = nil
 			k.leave()
 		case <-k.linger:
-			c.failAsync(ErrClosed)
+			c.failAsync(fmt.Errorf("%w: what was sent has not arrived within %v", ErrClosed, lingerTime))
 		case <-k.grace:
 			k.graceOver()
 		case <-c.dead:

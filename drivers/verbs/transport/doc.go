@@ -60,6 +60,8 @@
 //
 // The control channel is TCP: hello, the messages of a switch that need no order with
 // the data, the farewell. Its keep-alive probes tell a dead peer from a stalled one. All
-// else is on the lanes; where no send completes for as long, the path is taken for dead.
-// A pause is marked on its lane, so that the peer sees whether all is there.
+// else is on the lanes. On a device, where no send completes for as long, the path is
+// taken for dead, and a pause is marked on its lane, so that the peer sees whether all is
+// there. The soft provider's lanes are TCP themselves, and its peer's process acknowledges,
+// which may be stopped: there a stalled peer is not taken for a dead one.
 package transport

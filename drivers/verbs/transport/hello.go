@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -73,7 +74,7 @@ func (t *Transport) Listen(ctx context.Context, addrs ...string) (*Listener, err
 // Addr returns the first address listened on.
 func (l *Listener) Addr() net.Addr { return l.lns[0].Addr() }
 
-// Accept returns the next connection.
+// Accept returns the next connection. After the listener's Close the error is ErrClosed.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	select {
 	case c := <-l.ready:
@@ -152,7 +153,8 @@ func (t *Transport) greeting(ctx context.Context, tcp net.Conn) (func() bool, er
 	return context.AfterFunc(ctx, func() { tcp.SetDeadline(time.Unix(1, 0)) }), nil
 }
 
-// Dial connects to a Listener's address.
+// Dial connects to a Listener's address. It returns when the other end has its lanes, which
+// may be before its program accepts; a host that does not answer ends it after 10 seconds.
 func (t *Transport) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return t.dialAs(ctx, addr, nil)
 }
@@ -262,6 +264,8 @@ func (t *Transport) hello(ctx context.Context, tcp net.Conn, dialed bool, talk f
 	err = talk(c)
 	if !stop() {
 		err = context.Cause(ctx)
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("no hello within %v: %w", helloTime, err)
 	}
 	if err == nil {
 		if err = tcp.SetDeadline(time.Time{}); err == nil {

@@ -1,9 +1,12 @@
 package transport
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,5 +154,58 @@ func TestOrderDrain(t *testing.T) {
 		if got := tr.follow().drainTimeout; got != test.want {
 			t.Errorf("order %d: drain timeout %v, want %v", i, got, test.want)
 		}
+	}
+}
+
+// TestRunDirByDefault: a program that says nothing of a run directory is seen, and reads
+// what is published there; one that wants to be private is not, and one whose default
+// cannot be used goes on without it.
+func TestRunDirByDefault(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	t.Setenv("RDMATUNE_RUN_DIR", dir)
+	t.Setenv(EnvHint, "")
+	t.Setenv(EnvWorkload, "w")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Publish(dir, "w", control.Settings{Size: bytesPtr(7)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		o     Options
+		seen  int
+		level control.Level
+	}{
+		{"nothing said", Options{Device: "soft0"}, 1, control.LevelPublished},
+		{"private", Options{Device: "soft0", Private: true}, 0, control.LevelNone},
+		{"private with a directory", Options{Device: "soft0", Private: true, RunDir: dir}, 0, control.LevelNone},
+		{"a simulated device", Options{Device: "mlx5_0", Soft: true}, 0, control.LevelNone},
+		{"a simulated device with a directory", Options{Device: "mlx5_0", Soft: true, RunDir: dir}, 1, control.LevelPublished},
+	} {
+		tr, err := Open(t.Context(), c.o)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		ps, err := control.List(t.Context(), dir)
+		if err != nil || len(ps) != c.seen || tr.Hint().Level != c.level {
+			t.Errorf("%s: seen %d times, %v, hint %+v", c.name, len(ps), err, tr.Hint())
+		}
+		if err := tr.Close(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RDMATUNE_RUN_DIR", file)
+	var log bytes.Buffer
+	tr, err := Open(t.Context(), Options{Device: "soft0", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil || !strings.Contains(log.String(), "does not see this process") {
+		t.Fatalf("a default that is a file: %v, log %s", err, log.String())
+	}
+	if err := tr.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -36,7 +36,21 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(runIn(m))
+}
+
+// runIn runs the tests with a run directory of their own.
+func runIn(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "rdmatune-run-")
+	if err == nil {
+		err = os.Setenv("RDMATUNE_RUN_DIR", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	return m.Run()
 }
 
 func device() string { return cmp.Or(os.Getenv("RDMATUNE_DEVICE"), "soft0") }

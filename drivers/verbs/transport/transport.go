@@ -19,6 +19,7 @@ import (
 	"github.com/rdmatune/rdmatune/drivers/verbs/ibverbs"
 	"github.com/rdmatune/rdmatune/drivers/verbs/internal/switchover"
 	"github.com/rdmatune/rdmatune/drivers/verbs/soft"
+	"github.com/rdmatune/rdmatune/internal/rundir"
 )
 
 // Options say how Open sets a transport up.
@@ -31,9 +32,13 @@ type Options struct {
 	// Workload names the workload that this process belongs to; "" takes
 	// RDMATUNE_WORKLOAD, which may be unset.
 	Workload string
-	// RunDir is rdmatune's run directory (/run/rdmatune); "" serves no control
-	// socket and reads no published hint.
+	// RunDir is rdmatune's run directory, where the control socket is served and the
+	// published hint is read; "" takes RDMATUNE_RUN_DIR, else /run/rdmatune, and goes on
+	// without where that cannot be used, with a line in the log.
 	RunDir string
+	// Private serves no control socket and reads no published hint: rdmatune does not see
+	// this process. The same is true of a Soft device without a RunDir.
+	Private bool
 	// Hint is what the program itself says of its message sizes, in bytes. Nil: nothing.
 	Hint *int64
 	// Mirror lets a dialer of DialFixed say what accepted connections send by.
@@ -49,6 +54,8 @@ type Options struct {
 	// GIDIndex picks the GID table entry; nil picks the one of the control
 	// channel's local address, else the first that carries an IPv4 address.
 	GIDIndex *int
+
+	anyRunDir bool // RunDir is the default, which a program can do without
 }
 
 // ConnInfo, EffectiveHint and Switch are as the control socket shows them.
@@ -103,6 +110,14 @@ type Transport struct {
 
 // Open opens the device, settles the effective hint and serves the control socket.
 func Open(ctx context.Context, o Options) (*Transport, error) {
+	switch {
+	case o.Device == "":
+		return nil, errors.New(`open a transport: no device is named; "soft0" needs no hardware`)
+	case o.Private:
+		o.RunDir = ""
+	case o.RunDir == "" && !o.Soft:
+		o.RunDir, o.anyRunDir = rundir.Default(), true
+	}
 	return open(ctx, o, soft.Provider{AnyName: o.Soft})
 }
 
@@ -163,14 +178,27 @@ func (t *Transport) start(ctx context.Context, p verbs.Provider, o Options) (err
 	}
 	t.maxInline = limit
 	if o.RunDir != "" {
-		if t.server, err = control.Serve(ctx, o.RunDir, t); err != nil {
+		if err = t.serve(ctx, o); err != nil && !o.anyRunDir {
 			return err
+		} else if err != nil {
+			t.log.Warn("rdmatune does not see this process", "err", err)
 		}
 	}
 	if t.provider != "soft" { // where a peer's process acknowledges, which may be stopped
 		t.watcher.Go(t.watchPaths)
 	}
 	return nil
+}
+
+// serve serves the control socket.
+func (t *Transport) serve(ctx context.Context, o Options) (err error) {
+	if o.anyRunDir {
+		if err := rundir.Make(o.RunDir); err != nil {
+			return err
+		}
+	}
+	t.server, err = control.Serve(ctx, o.RunDir, t)
+	return err
 }
 
 // logStart writes the one line by which a launcher's log shows who runs with what.
@@ -345,9 +373,10 @@ func (t *Transport) Close() error {
 
 // Close waits until what was sent is in the peer's memory and says farewell. It
 // returns nil when every message that Send was given is there (or, when the peer had
-// closed first, was received by its program), else a *ConnError with the counts: those
-// that Send has refused meanwhile are among those that were not delivered.
-// What the peer sent and nobody received is dropped.
+// closed first, was received by its program), else an error that wraps a *ConnError with
+// the counts: those that Send has refused meanwhile are among those that were not
+// delivered. A peer that stalls holds it for 5 seconds at most; what has not arrived then
+// is unknown. What the peer sent and nobody received is dropped.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() { close(c.closing) })
 	<-c.gone

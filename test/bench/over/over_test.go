@@ -8,7 +8,7 @@ import (
 
 func open(t *testing.T) *transport.Transport {
 	t.Helper()
-	tr, err := transport.Open(t.Context(), transport.Options{Device: "soft0", Mirror: true})
+	tr, err := transport.Open(t.Context(), transport.Options{Device: "soft0", Mirror: true, Private: true})
 	if err != nil {
 		t.Fatal(err)
 	}
