@@ -37,8 +37,9 @@
 // Every message has a sequence number, and delivery follows that alone, whatever lane
 // it came on. It travels with the rest of the header in the send's immediate data, as
 // the distance from the message before it on the lane; for an empty message and one
-// that is far from the one before, in a header of 16 bytes in front. An end whose settings say ordered = false lets its small messages
-// pass its large ones; then the messages of each lane keep their order.
+// that is far from the one before, in a header of 16 bytes in front. An end whose settings
+// say ordered = false lets its small messages pass its large ones; then the messages of
+// each lane keep their order.
 //
 // # Memory
 //
@@ -64,4 +65,10 @@
 // taken for dead, and a pause is marked on its lane, so that the peer sees whether all is
 // there. The soft provider's lanes are TCP themselves, and its peer's process acknowledges,
 // which may be stopped: there a stalled peer is not taken for a dead one.
+//
+// # Being seen
+//
+// Open serves a control socket in rdmatune's run directory, unless Options say otherwise:
+// there `rdmatune connections` and `plan` see the process, and `apply` orders it to follow
+// another hint. The hint that was published for the process's workload is read there too.
 package transport
