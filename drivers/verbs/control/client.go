@@ -108,8 +108,17 @@ func call(ctx context.Context, c net.Conn, method, path string, body any, into i
 	return decode(status, b, into)
 }
 
-// exchange makes one request on c, which it closes, and returns the whole answer.
+// exchange makes one request on c, which it closes at the latest when ctx ends, and
+// returns the whole answer. Whatever the peer does, it does not wait longer than ctx.
 func exchange(ctx context.Context, c net.Conn, method, path string, body any) (status int, answer []byte, err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // what closed the connection says more than that it is closed
+		}
+	}()
+	// net/http ends what it knows of with the request's context, and a connection that the
+	// peer has taken over by a 101 is nothing of that.
+	defer context.AfterFunc(ctx, func() { c.Close() })()
 	used := false
 	tr := &http.Transport{
 		DisableKeepAlives:      true,
@@ -140,6 +149,9 @@ func exchange(ctx context.Context, c net.Conn, method, path string, body any) (s
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode < http.StatusOK {
+		return 0, nil, fmt.Errorf("answer %d: it is not a final one", resp.StatusCode)
+	}
 	var b bytes.Buffer
 	switch n, err := b.ReadFrom(io.LimitReader(resp.Body, maxReply+1)); {
 	case n > maxReply:
