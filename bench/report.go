@@ -55,7 +55,9 @@ type Size struct {
 	Series string // name of the arm
 	Tier   string // by which its connections carry the size; "" where that is not known
 	Size   int64  // bytes
-	Sent   uint64
+	// Sent are the messages that an end sent by itself, which answers are not: the
+	// client's, and where a stream goes both ways the server's as well.
+	Sent uint64
 	Counts
 	// Latency has the timed messages: neither warm-up nor damaged. Empty in a stream.
 	Latency  *measure.Histogram

@@ -25,7 +25,7 @@ type run struct {
 	in    [][]byte
 	next  uint64 // number of the next message sent
 	acct  *account
-	sent  []uint64
+	sent  []uint64 // by size, with what the server sends by itself
 
 	due  time.Time // when the next message is due, with a rate
 	free func()    // gives the memory back

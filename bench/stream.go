@@ -204,7 +204,7 @@ func (r *run) batch(index, n int) (took time.Duration, err error) {
 	defer cancel(nil)
 	go func() {
 		next, err := e.send(ctx, r.next, n, size)
-		r.sent[index] += uint64(n)
+		r.sent[index] += uint64(n + back)
 		r.next = next
 		if err == nil {
 			err = r.sendControl(controlMsg{Kind: kindSync, Next: r.next})
