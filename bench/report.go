@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -82,13 +85,23 @@ func (s Size) Bandwidth() int64 {
 }
 
 // OK reports whether every message of every size arrived once, in order and whole.
-func (r Report) OK() bool {
-	for _, s := range r.Sizes {
-		if !s.Counts.OK() {
-			return false
-		}
-	}
-	return r.Complete && r.Unknown == 0
+func (r Report) OK() bool { return r.intact() && r.Complete && r.Unknown == 0 }
+
+// intact reports whether nothing was seen to be wrong.
+func (r Report) intact() bool {
+	return !slices.ContainsFunc(r.Sizes, func(s Size) bool { return !s.Counts.OK() })
+}
+
+// Measured reports whether any message was timed.
+func (r Report) Measured() bool {
+	return slices.ContainsFunc(r.Sizes, func(s Size) bool { return s.Messages > 0 || s.Latency != nil && s.Latency.N() > 0 })
+}
+
+// CutShort reports whether err, with which the run ended, is but the end of the wait
+// after an interrupt. A server that does not answer any more, as one that is stopped does
+// not, makes nothing wrong of what was measured before.
+func (r Report) CutShort(err error) bool {
+	return r.Interrupted && r.intact() && errors.Is(err, context.Canceled)
 }
 
 // Notes say what a reader of the numbers must know.

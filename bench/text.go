@@ -34,7 +34,9 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Interrupted {
 		p.printf("\nInterrupted: this is what was measured until then.\n")
 	}
-	if !r.Complete {
+	if !r.Complete && r.Interrupted {
+		p.printf("\nThe server's own counts are missing: they did not come in time.\n")
+	} else if !r.Complete {
 		p.printf("\nThe server's own counts are missing: the connection broke before they came.\n")
 	}
 	for _, s := range r.Switches {

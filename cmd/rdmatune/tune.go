@@ -264,7 +264,10 @@ func (o *options) tryCandidates(ctx context.Context, s *session, w spec.Workload
 	mixed := common
 	mixed.Sizes, mixed.Weights, mixed.Mode, mixed.Count = mix.Sizes, mix.Weights, bench.Mixed, f.count
 	latency, err := m.against(ctx, w.Device, f.peer, arms, mixed)
-	if err != nil {
+	switch cut := latency.CutShort(err); {
+	case ctx.Err() != nil && !latency.Measured() && (err == nil || cut || errors.Is(err, context.Canceled)):
+		return tune.Result{}, "", errUnmeasured
+	case err != nil && !cut:
 		return tune.Result{}, "", err
 	}
 	var bandwidth *bench.Report
