@@ -231,7 +231,7 @@ func (o *options) runRing(ctx context.Context, j ringJob, devices []string) ([]r
 			}
 			time.AfterFunc(stopTime, kill)
 		})
-		cells, err = collect(ctx, ranks, kill)
+		cells, err = collect(ctx, alive, ranks, kill)
 		unheard()
 	}
 	if err != nil {
@@ -270,18 +270,35 @@ func introduce(ranks []*ringProcess) error {
 
 // collect returns what the ranks measured. After the first error all are killed, since
 // they wait for each other. When ctx ends, they have been told to stop: one that has lost
-// its neighbour by that says nothing wrong.
-func collect(ctx context.Context, ranks []*ringProcess, kill func()) ([]ringCell, error) {
+// its neighbour by that says nothing wrong, and one that says nothing until alive ends and
+// it with it, as one that is stopped does not, is left out with a notice.
+func collect(ctx, alive context.Context, ranks []*ringProcess, kill func()) ([]ringCell, error) {
+	type word struct {
+		rank int
+		line ringLine
+		err  error
+	}
+	words := make(chan word, len(ranks))
+	for i, p := range ranks { // at once: what one that has answered says is not lost by killing all
+		go func() {
+			line, err := p.read()
+			words <- word{i, line, err}
+		}()
+	}
 	var cells []ringCell
 	var first error
-	for i, p := range ranks {
-		line, err := p.read()
-		cells = append(cells, line.Cells...)
+	for range ranks {
+		w := <-words
+		cells = append(cells, w.line.Cells...)
 		told := ctx.Err() != nil
-		if err == nil || first != nil || told && line.Error != "" && !line.Wrong {
+		switch {
+		case w.err == nil || first != nil || told && w.line.Error != "" && !w.line.Wrong:
+			continue
+		case told && alive.Err() != nil && w.line.Error == "":
+			printf(os.Stderr, "Notice: rank %d said nothing within %v, and was ended: what it measured is not known.\n", w.rank, stopTime)
 			continue
 		}
-		first = fmt.Errorf("rank %d: %w", i, err)
+		first = fmt.Errorf("rank %d: %w", w.rank, w.err)
 		if !told {
 			kill()
 		}

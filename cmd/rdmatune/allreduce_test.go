@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +68,51 @@ func TestRingTurns(t *testing.T) {
 		if turn := (count + j.Rounds - 1) / j.Rounds; turn > maxTurn || j.Rounds < min(count, minTurns) {
 			t.Errorf("%d all-reduces in %d turns of up to %d", count, j.Rounds, turn)
 		}
+	}
+}
+
+// TestSilentRank: what the others measured counts when a rank says nothing after an
+// interrupt, and one that ends before it, or by itself after it, is an error.
+func TestSilentRank(t *testing.T) {
+	for name, tc := range map[string]struct {
+		told, killed bool
+		last         string // of rank 1, before it ends
+		says         string
+	}{
+		"stopped":         {true, true, "", ""},
+		"lost the others": {true, false, `{"Error":"receive: EOF"}`, ""},
+		"wrong sum":       {true, true, `{"Error":"wrong sum","Wrong":true}`, "rank 1: wrong sum"},
+		"ended by itself": {true, false, "", "rank 1: it ended early: EOF"},
+		"not interrupted": {false, false, "", "rank 1: it ended early: EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, tell := context.WithCancel(t.Context())
+			defer tell()
+			alive, kill := context.WithCancel(t.Context())
+			defer kill()
+			silent, end := io.Pipe()
+			line, err := json.Marshal(ringLine{Cells: []ringCell{cell(t, 1024, false, 5, 9)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranks := []*ringProcess{{out: json.NewDecoder(bytes.NewReader(line))}, {out: json.NewDecoder(silent)}}
+			if tc.told {
+				tell()
+			}
+			if tc.killed {
+				kill()
+			}
+			go func() {
+				io.WriteString(end, tc.last)
+				end.Close()
+			}()
+			cells, err := collect(ctx, alive, ranks, kill)
+			if len(cells) != 1 || (err == nil) != (tc.says == "") || err != nil && err.Error() != tc.says {
+				t.Errorf("%d cells, %v, want %q", len(cells), err, tc.says)
+			}
+			if !tc.told && alive.Err() == nil {
+				t.Error("the others are left waiting for it")
+			}
+		})
 	}
 }
