@@ -183,21 +183,18 @@ func (o *options) allreduce(cmd *cobra.Command, f *allreduceFlags) (err error) {
 		e.Error = runErr.Error()
 	}
 	s.surroundings(ctx, &e, facts, devices[0], before)
-	r.Simulated, r.Experiment = e.Simulated, e.ID
-	if err := r.record(&e); err != nil {
-		return err
-	}
-	db, err := experiment.Open(ctx, s.node.StateDir())
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(db.Finish(ctx, e), db.Close()); err != nil {
-		return err
+	r.Simulated = e.Simulated
+	// What was measured is shown also where it cannot be recorded.
+	recordErr := r.record(ctx, s.node.StateDir(), &e)
+	if recordErr == nil {
+		r.Experiment = e.ID
 	}
 	if f.asJSON {
-		return errors.Join(runErr, writeJSON(r))
+		err = writeJSON(r)
+	} else {
+		err = r.writeText()
 	}
-	return errors.Join(runErr, r.writeText())
+	return errors.Join(runErr, err, recordErr)
 }
 
 // stopTime is how long ranks may take to say what they have, when they are stopped.

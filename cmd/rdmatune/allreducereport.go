@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -140,8 +142,20 @@ func loses(rows []ringRow) *string {
 	return new("from " + param.FormatBytes(from) + " on, the low-latency path loses")
 }
 
-// record adds the report to an experiment.
-func (r ringReport) record(e *experiment.Experiment) error {
+// record writes the report as an experiment into the database of stateDir.
+func (r ringReport) record(ctx context.Context, stateDir string, e *experiment.Experiment) error {
+	if err := r.describe(e); err != nil {
+		return err
+	}
+	db, err := experiment.Open(ctx, stateDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.Finish(ctx, *e), db.Close())
+}
+
+// describe adds the report to an experiment.
+func (r ringReport) describe(e *experiment.Experiment) error {
 	for i, row := range r.Sizes {
 		for k, h := range []*measure.Histogram{row.zero, row.matched} {
 			if h.N() == 0 {
@@ -198,6 +212,9 @@ func (r ringReport) writeText() error {
 	if r.Loses != nil {
 		conclusion = strings.ToUpper((*r.Loses)[:1]) + (*r.Loses)[1:]
 	}
-	printf(os.Stdout, "\n%s.\n\nExperiment %s.\n", conclusion, r.Experiment)
+	printf(os.Stdout, "\n%s.\n", conclusion)
+	if r.Experiment != "" {
+		printf(os.Stdout, "\nExperiment %s.\n", r.Experiment)
+	}
 	return nil
 }

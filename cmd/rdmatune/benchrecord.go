@@ -106,7 +106,10 @@ func (o *options) record(ctx context.Context, x *bencher, b *benchFlags, r bench
 			})
 		}
 	}
-	return e.ID, db.Finish(ctx, e)
+	if err := db.Finish(ctx, e); err != nil {
+		return "", err
+	}
+	return e.ID, nil
 }
 
 // recorded is one size of a report as the database has it.
