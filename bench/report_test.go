@@ -17,10 +17,21 @@ func TestReport(t *testing.T) {
 		fast.Record(time.Duration(2000+i) * time.Nanosecond)
 	}
 	slow.Record(1500 * time.Microsecond)
+	spiky := measure.New()
+	var worst measure.Worst
+	for i := range int64(100) {
+		took := 2 * time.Microsecond
+		if i%50 == 49 {
+			took = 20 * time.Microsecond
+		}
+		worst.Record(measure.Sample{Index: i, At: time.Duration(i) * time.Millisecond, Latency: took})
+		spiky.Record(took)
+	}
 	rep := Report{
 		Workload: "allreduce", Device: "mlx5_0", PeerDevice: "mlx5_1", Simulated: true, Warmup: 100, Complete: true,
 		Sizes: []Size{
 			{Size: 8, Sent: 200, Latency: fast},
+			{Size: 64, Sent: 200, Latency: spiky, Worst: worst.Samples()[:2]},
 			{Size: 65_536, Sent: 101, Counts: Counts{1, 2, 3, 4}, Latency: slow},
 			{Size: 1 << 20, Latency: measure.New()},
 		},

@@ -240,7 +240,7 @@ func (r Report) writeOutliers(p *printer) {
 		var said []string
 		if s.Latency != nil {
 			if o := s.Latency.Outliers(); o.N > 1 && len(s.Worst) > 0 {
-				said = append(said, fmt.Sprintf("%.1fx P50 about every %.0f messages (%d of %d); the longest was message %d, %s into the run",
+				said = append(said, fmt.Sprintf("outliers of %.1f times P50 about every %.0f messages (%d of %d); the longest was message %d, %s into the run",
 					o.Factor, o.Every, o.N, s.Latency.N(), s.Worst[0].Index+1, s.Worst[0].At.Round(time.Millisecond)))
 			}
 		}
