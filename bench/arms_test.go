@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -309,4 +311,25 @@ func TestBursts(t *testing.T) {
 			t.Errorf("%d Sends timed of %d, %d found no room, not %d", sends, n, full, cl.full)
 		}
 	})
+}
+
+// TestLoopThatDoesNotBegin: why an end could not begin is said once, and not that the
+// other one was told to stop for it.
+func TestLoopThatDoesNotBegin(t *testing.T) {
+	bad := errors.New("no such hint")
+	wait := func(ctx context.Context) error {
+		<-ctx.Done()
+		return fmt.Errorf("wait: %w", ctx.Err())
+	}
+	refuse := func(context.Context) error { return bad }
+	for name, ends := range map[string]struct{ accept, dial func(context.Context) error }{
+		"the client": {wait, refuse},
+		"the server": {refuse, wait},
+	} {
+		_, err := LoopArms(t.Context(), func(ctx context.Context) (Conn, error) { return nil, ends.accept(ctx) }, 1,
+			func(ctx context.Context) ([]Arm, error) { return nil, ends.dial(ctx) }, Options{Sizes: []int64{8}, Count: 1})
+		if err == nil || err.Error() != bad.Error() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -301,7 +301,7 @@ func TestBadOptions(t *testing.T) {
 		"a weight of 0":         {Sizes: []int64{8}, Count: 1, Mode: Mixed, Weights: []float64{0}},
 		"a weight of NaN":       {Sizes: []int64{8}, Count: 1, Mode: Mixed, Weights: []float64{math.NaN()}},
 		"a burst of 4097":       {Sizes: []int64{8}, Count: 1, Burst: MaxBurst + 1},
-		"a burst of 2":          {Sizes: []int64{8}, Count: 1, Burst: 2, Mode: Streams},
+		"a burst is for round":  {Sizes: []int64{8}, Count: 1, Burst: 2, Mode: Streams},
 		`mode "nonsense"`:       {Sizes: []int64{8}, Count: 1, Mode: "nonsense"},
 		"warm-up of 1000001":    {Sizes: []int64{8}, Count: 1, Warmup: ptr(MaxWarmup + 1)},
 	} {

@@ -38,14 +38,23 @@ func LoopArms(ctx context.Context, accept func(context.Context) (Conn, error), c
 	}
 	wait := func() (err error) {
 		for range conns {
-			err = errors.Join(err, <-served)
+			serverErr := <-served
+			if serving.Err() != nil && errors.Is(serverErr, context.Canceled) {
+				continue // it was told to stop, and why is said by who told it
+			}
+			err = errors.Join(err, serverErr)
 		}
 		return err
 	}
 	arms, err := dial(ctx)
 	if err != nil {
 		stop()
-		return Report{}, errors.Join(err, wait())
+		if serverErr := wait(); serverErr != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = serverErr // for which dial was given up
+		} else {
+			err = errors.Join(err, serverErr)
+		}
+		return Report{}, err
 	}
 	r, err := Run(ctx, arms, o)
 	if err != nil {

@@ -161,8 +161,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d messages in flight; give 1 to %d", o.InFlight, MaxInFlight)
 	case o.Rate != 0 && !(o.Rate >= minRate && o.Rate <= maxRate):
 		return fmt.Errorf("a rate of %g messages per second; give 0, or %g to %g", o.Rate, minRate, maxRate)
-	case o.Burst > MaxBurst || o.Burst > 1 && (o.Mode.streaming() || o.Rate > 0):
-		return fmt.Errorf("a burst of %d messages; give at most %d, for round trips without a rate", o.Burst, MaxBurst)
+	case o.Burst > MaxBurst:
+		return fmt.Errorf("a burst of %d messages; give at most %d", o.Burst, MaxBurst)
+	case o.Burst > 1 && (o.Mode.streaming() || o.Rate > 0):
+		return errors.New("a burst is for round trips without a rate")
 	case o.Rate > 0 && o.Mode.streaming():
 		return errors.New("a stream goes as fast as it can: a rate is for round trips")
 	case (o.Mode == Mixed) != (len(o.Weights) > 0) || o.Mode == Mixed && len(o.Weights) != len(o.Sizes):
