@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rdmatune/rdmatune/spec"
 )
@@ -58,4 +61,23 @@ func arguments(low, high int, need string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// flagError says of a value that is no number what its flag takes, in place of the name
+// of the function that could not read it.
+func flagError(_ *cobra.Command, err error) error {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if _, number := errors.AsType[*strconv.NumError](err); !ok || !number {
+		return err
+	}
+	takes := "a number"
+	switch bad.GetFlag().Value.Type() {
+	case "uint16":
+		takes = "a whole number from 0 to 65535"
+	case "int", "int64":
+		takes = "a whole number"
+	case "bool":
+		takes = "true or false"
+	}
+	return fmt.Errorf("--%s %q: it must be %s", bad.GetFlag().Name, bad.GetValue(), takes)
 }

@@ -176,9 +176,8 @@ var errUnmeasured = errors.New("interrupted before anything was measured")
 
 // measure runs one client, prints its report and records it.
 func (o *options) measure(cmd *cobra.Command, b *benchFlags, client func(context.Context, *bencher, bench.Options) (bench.Report, error)) (err error) {
-	b.sized, b.counted = cmd.Flags().Changed("sizes"), cmd.Flags().Changed("count")
 	// What is wrong with the flags is said before anything is opened.
-	bo, err := b.options()
+	bo, err := b.options(cmd.Flags())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rdmatune/rdmatune/bench"
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -32,8 +33,8 @@ type clientFlags struct {
 	connections int
 	asJSON      bool
 
-	sized, counted bool     // the flags sizes and count were given
-	arms           []*int64 // of hints, parsed
+	given map[string]bool // flags that were given
+	arms  []*int64        // of hints, parsed
 }
 
 func (c *clientFlags) register(cmd *cobra.Command) {
@@ -70,8 +71,10 @@ var modes = map[string]bench.Mode{"round-trip": bench.RoundTrips, "stream": benc
 // maxConnections bounds --connections times the hints: a server takes no more clients.
 const maxConnections = bench.MaxClients
 
-// options turns the flags into what the engine takes.
-func (b *benchFlags) options() (bench.Options, error) {
+// options turns the flags, which all holds, into what the engine takes.
+func (b *benchFlags) options(all *pflag.FlagSet) (bench.Options, error) {
+	b.given = map[string]bool{}
+	all.Visit(func(f *pflag.Flag) { b.given[f.Name] = true })
 	out := bench.Options{
 		Workload: b.workload, Count: b.count, Warmup: &b.warmup, Rounds: b.rounds,
 		Rate: b.rate, InFlight: b.inFlight, Burst: b.burst,
@@ -80,23 +83,8 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if out.Mode, known = modes[b.mode]; !known {
 		return out, fmt.Errorf("--mode %q: it must be round-trip, stream or both-ways", b.mode)
 	}
-	switch {
-	case b.duration != "" && b.counted:
-		return out, errors.New("--duration and --count exclude each other")
-	case b.counted && b.count <= 0:
-		return out, fmt.Errorf("--count %d: it must be above 0", b.count)
-	case b.warmup < 0:
-		return out, fmt.Errorf("--warmup %d: it must not be negative", b.warmup)
-	case b.rounds < 0:
-		return out, fmt.Errorf("--rounds %d: it must not be negative", b.rounds)
-	case b.connections < 1 || b.connections > maxConnections:
-		return out, fmt.Errorf("--connections %d: it must be 1 to %d", b.connections, maxConnections)
-	case b.lanes != control.LanesSingle && b.lanes != control.LanesDual:
-		return out, fmt.Errorf("--lanes %q: it must be single or dual", b.lanes)
-	case b.lanes == control.LanesDual && b.hints == "":
-		return out, errors.New("--lanes is about the connections of --hints: without them the workload's settings decide")
-	case b.mix != "" && (b.sized || out.Mode != bench.RoundTrips):
-		return out, errors.New("--mix is about round trips of its own sizes: neither --sizes nor another --mode goes with it")
+	if err := b.check(out.Mode); err != nil {
+		return out, err
 	}
 	if b.duration != "" {
 		d, err := param.ParseDuration(b.duration)
@@ -111,16 +99,71 @@ func (b *benchFlags) options() (bench.Options, error) {
 		out.Count = 1000
 	}
 	var err error
+	from := "--sizes"
 	if b.mix != "" {
-		out.Mode = bench.Mixed
+		from, out.Mode = "--mix", bench.Mixed
 		out.Sizes, out.Weights, err = parseMix(b.mix)
 	} else {
 		out.Sizes, err = parseSizes(b.sizes)
 	}
 	if err == nil {
+		err = checkSizes(from, out.Sizes)
+	}
+	if err == nil {
 		b.arms, err = parseHints(b.hints)
 	}
 	return out, err
+}
+
+// check holds what a flag may say, and with which others, before the engine does: that
+// knows no flags, and takes a 0 for what was not given.
+func (b *benchFlags) check(mode bench.Mode) error {
+	numbers := []struct {
+		flag           string
+		value, low, up int
+	}{
+		{"warmup", b.warmup, 0, bench.MaxWarmup}, {"rounds", b.rounds, 1, bench.MaxRounds}, {"in-flight", b.inFlight, 1, bench.MaxInFlight},
+		{"burst", b.burst, 1, bench.MaxBurst}, {"connections", b.connections, 1, maxConnections},
+	}
+	for _, n := range numbers {
+		if b.given[n.flag] && (n.value < n.low || n.value > n.up) {
+			return fmt.Errorf("--%s %d: it must be %d to %d", n.flag, n.value, n.low, n.up)
+		}
+	}
+	switch {
+	case b.duration != "" && b.given["count"]:
+		return errors.New("--duration and --count exclude each other")
+	case b.given["count"] && b.count <= 0:
+		return fmt.Errorf("--count %d: it must be above 0", b.count)
+	case b.burst > 1 && mode != bench.RoundTrips:
+		return fmt.Errorf("--burst is about round trips: --mode %s does not go with it", b.mode)
+	case b.burst > 1 && b.rate > 0:
+		return errors.New("--burst and --rate exclude each other: what a burst sends is due at once")
+	case b.lanes != control.LanesSingle && b.lanes != control.LanesDual:
+		return fmt.Errorf("--lanes %q: it must be single or dual", b.lanes)
+	case b.lanes == control.LanesDual && b.hints == "":
+		return errors.New("--lanes is about the connections of --hints: without them the workload's settings decide")
+	case b.mix != "" && (b.given["sizes"] || mode != bench.RoundTrips):
+		return errors.New("--mix is about round trips of its own sizes: neither --sizes nor another --mode goes with it")
+	}
+	return nil
+}
+
+// checkSizes holds the limits of messages, for the flag that they are from.
+func checkSizes(flag string, sizes []int64) error {
+	if len(sizes) > bench.MaxSizes {
+		return fmt.Errorf("%s: more than %d sizes", flag, bench.MaxSizes)
+	}
+	for i, s := range sizes {
+		switch {
+		case s < bench.MinSize || s > bench.MaxSize:
+			return fmt.Errorf("%s: a message has %s (number and checksum) to %s, not %s", flag,
+				param.FormatBytes(bench.MinSize), param.FormatBytes(bench.MaxSize), param.FormatBytes(s))
+		case slices.Contains(sizes[:i], s):
+			return fmt.Errorf("%s: %s is there twice", flag, param.FormatBytes(s))
+		}
+	}
+	return nil
 }
 
 // parseSize parses a size of a flag and prints its notice.
@@ -195,6 +238,9 @@ func parseHints(list string) ([]*int64, error) {
 			n, err := parseSize("--hints", text)
 			if err != nil {
 				return nil, err
+			}
+			if n > param.MaxHint {
+				return nil, fmt.Errorf("--hints: %s is above %s, the largest message", param.FormatBytes(n), param.FormatBytes(param.MaxHint))
 			}
 			hint = &n
 		}

@@ -121,6 +121,7 @@ once without losing a message, and can undo all of it.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate(version(ibverbs.Built))
+	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.node, "node", "local", "the node: local, a simulated one (sim:dgx, sim:large, sim:shared, sim:small, sim:vm), or a captured `tree` (directory or .tar.gz)")
 	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune); lock, control sockets and published hints are in $RDMATUNE_RUN_DIR (default /run/rdmatune)")
