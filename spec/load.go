@@ -190,9 +190,15 @@ func (d *decoder) root(bodies []hcl.Body) {
 		}
 	}
 	if len(d.spec.workloads) == 0 && !d.diags.HasErrors() {
-		d.add(&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "The spec has no workload",
-			Detail: "Nothing is asked for: applying this spec restores what an earlier one had set."})
+		d.add(noWorkload())
 	}
+}
+
+// noWorkload warns of a spec that is empty, where it is loaded and where it is resolved:
+// not every command shows both.
+func noWorkload() *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "The spec has no workload",
+		Detail: "Nothing is asked for: applying this spec restores what an earlier one had set."}
 }
 
 // unique checks a block's name and that no other block of the type has it.

@@ -23,6 +23,9 @@ func (s *Spec) Resolve(f *node.Facts) (*Resolved, hcl.Diagnostics) {
 	if diags.HasErrors() {
 		return out, diags
 	}
+	if s.Empty() {
+		diags = diags.Append(noWorkload())
+	}
 	r := &resolver{facts: f, claims: map[claimKey]claim{}, conflicts: map[[2]hcl.Range]bool{}, placed: map[string]bool{}}
 	for _, in := range instances {
 		if v, ok := in.values["device"]; ok && in.workload.body.blocks[string(param.IRQ)] != nil {
