@@ -16,7 +16,7 @@ import (
 const (
 	Follows       = "as wanted"
 	SwitchNow     = "switch now"     // on rdmatune's transport
-	Differs       = "not as wanted"  // on rdmatune's transport, and the plan changes nothing of it now
+	Differs       = "not as wanted"  // on rdmatune's transport, and no connection of it switches now
 	AtNextStart   = "at next start"  // its library reads its variables once
 	NotObservable = "not observable" // what it does cannot be seen
 )
@@ -94,38 +94,49 @@ func (m *maker) live(w spec.Workload) {
 
 // agree makes what is said of a process on the transport agree with what the plan does
 // to it: the plan compares more than its connections, and may leave alone what differs.
+// To be told of a hint is no switch where a connection that differs stays as it is.
 func (m *maker) agree(w spec.Workload, p *Process) {
 	if !p.Transport {
 		return
 	}
 	target := param.Target{Kind: param.Hint, Name: strconv.Itoa(p.PID)}
-	var changes []string
+	var told, switched, left []string
 	for _, c := range m.plan.Changes {
-		if c.Workload == w.Address && c.Target.Kind == param.Hint && c.Target.Name == target.Name {
-			where := "what it is told: "
-			if c.Index != "" {
-				where = "connection " + c.Index + ": "
-			}
-			changes = append(changes, fmt.Sprintf("%s%s %s -> %s", where, attr(c.ID), param.Format(c.ID, c.Old), param.Format(c.ID, c.New)))
+		if c.Workload != w.Address || c.Target.Kind != param.Hint || c.Target.Name != target.Name {
+			continue
+		}
+		change := fmt.Sprintf("%s %s -> %s", attr(c.ID), param.Format(c.ID, c.Old), param.Format(c.ID, c.New))
+		if c.Index == "" {
+			told = append(told, "what it is told: "+change)
+		} else {
+			switched = append(switched, "connection "+c.Index+": "+change)
+		}
+	}
+	for _, n := range append(slices.Clone(m.plan.Pending), m.plan.Notes...) {
+		if n.Address == Address(w.Address, target) {
+			left = append(left, n.Reason)
 		}
 	}
 	switch {
-	case len(changes) > 0:
+	case len(switched) > 0:
+		p.When = SwitchNow
+		if len(left) > 0 {
+			p.Detail = few(switched) + " (not now: " + few(left) + ")"
+		} else if p.Detail == "" {
+			p.Detail = few(append(told, switched...))
+		}
+	case p.When == Differs, len(left) > 0 && p.When == SwitchNow:
+		p.When = Differs
+		if why := append(left, told...); len(why) > 0 {
+			p.Detail += " (" + few(why) + ")"
+		}
+	case len(told) > 0:
 		p.When = SwitchNow
 		if p.Detail == "" {
-			p.Detail = few(changes)
+			p.Detail = few(told)
 		}
 	case p.When == SwitchNow:
 		p.When = Differs
-		var why []string
-		for _, n := range append(slices.Clone(m.plan.Pending), m.plan.Notes...) {
-			if n.Address == Address(w.Address, target) {
-				why = append(why, n.Reason)
-			}
-		}
-		if len(why) > 0 {
-			p.Detail += " (" + few(why) + ")"
-		}
 	}
 }
 

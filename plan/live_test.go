@@ -33,6 +33,10 @@ func TestLive(t *testing.T) {
 			{3, "x", NotObservable, "permission denied", false},
 			{4, "kept", SwitchNow, "1 of 1 connections follow another hint than 4 KiB", true},
 			{5, "fine", Follows, "", true},
+			{6, "told", SwitchNow, "1 of 1 connection on another hint than 4 KiB", true},
+			{7, "partly", SwitchNow, "2 of 2 connections on another hint than 4 KiB", true},
+			{8, "new", SwitchNow, "its next connections follow none (none)", true},
+			{9, "own", Differs, "its next connections follow 2 KiB (program), since override = false", true},
 		},
 		Disagree: []string{"NCCL_BUFFSIZE: 4 and 8"},
 		Others:   []string{"a", "b", "c", "d", "e"},
@@ -46,6 +50,13 @@ func TestLive(t *testing.T) {
 		conn.ID, conn.Index = param.HintSize, "16"
 		return param.Observed{Target: param.Target{Kind: param.Hint, Name: pid}, Settings: []param.Setting{{ID: param.HintSize, Value: param.Int(size)}, cooldown, conn}}
 	}
+	cooling := param.Setting{Value: param.Int(8192), Deferred: "cooldown, 29s left"}
+	partly := process("7", 4096, cooling)
+	partly.Settings = append(partly.Settings, param.Setting{ID: param.HintSize, Index: "17", Value: param.Int(8192)})
+	newer := process("8", 8192, param.Setting{})
+	newer.Settings = newer.Settings[:2]
+	own := process("9", 8192, param.Setting{})
+	own.Settings = own.Settings[:2]
 	planFor := func(size int64) *Plan {
 		return Make(Input{
 			Spec: hint(size), State: &state.Document{}, BootID: "b", Live: live,
@@ -54,11 +65,12 @@ func TestLive(t *testing.T) {
 				process("1", 16384, param.Setting{Value: param.Int(4096)}),
 				process("4", 4096, param.Setting{Value: param.Int(8192), Deferred: "cooldown, 7m left"}),
 				process("5", 4096, param.Setting{Value: param.Int(4096)}),
+				process("6", 8192, cooling), partly, newer, own,
 			}}},
 		})
 	}
 	p := planFor(4096)
-	if len(p.Changes) != 2 || len(p.Live) != 1 {
+	if len(p.Changes) != 6 || len(p.Live) != 1 {
 		t.Fatalf("changes %+v, live %+v", p.Changes, p.Live)
 	}
 	var b strings.Builder
@@ -68,6 +80,10 @@ func TestLive(t *testing.T) {
 	for _, want := range []string{
 		"Processes of w and its hint:\n  1 (ours): switch now: what it is told: size 16 KiB -> 4 KiB\n",
 		"  4 (kept): not as wanted: 1 of 1 connections follow another hint than 4 KiB (size 8 KiB -> 4 KiB: cooldown, 7m left)\n", "  5 (fine): as wanted\n",
+		"  6 (told): not as wanted: 1 of 1 connection on another hint than 4 KiB (size 8 KiB -> 4 KiB: cooldown, 29s left; what it is told: size 8 KiB -> 4 KiB)\n",
+		"  7 (partly): switch now: connection 17: size 8 KiB -> 4 KiB (not now: size 8 KiB -> 4 KiB: cooldown, 29s left)\n",
+		"  8 (new): switch now: its next connections follow none (none)\n",
+		"  9 (own): not as wanted: its next connections follow 2 KiB (program), since override = false (what it is told: size 8 KiB -> 4 KiB)\n",
 		"  2 (python): at next start: UCX_RNDV_THRESH", "  3 (x): not observable: permission denied",
 		"Does a hint serve w?\n  for:     the node is real hardware\n  against: others use the NIC as well\n  open:    1 of 4 questions",
 	} {

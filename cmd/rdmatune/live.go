@@ -175,7 +175,13 @@ func planProcess(p audit.Process, w *spec.Workload, r *audit.Report, transports 
 	switch {
 	case len(mine) > 0:
 		out.Transport, out.When, out.Detail = true, plan.Follows, differences(w, mine)
-		if out.Detail != "" {
+		switch {
+		case out.Detail != "" && ownStands(w, mine):
+			out.When = plan.Differs // of each connection the plan says why
+			if !slices.ContainsFunc(mine, func(t control.Process) bool { return len(t.Conns) > 0 }) {
+				out.Detail += ", since override = false"
+			}
+		case out.Detail != "":
 			out.When = plan.SwitchNow // unless the plan leaves it alone
 		}
 		return out
@@ -211,12 +217,20 @@ func planProcess(p audit.Process, w *spec.Workload, r *audit.Report, transports 
 	return out
 }
 
+// ownStands reports whether all that the transports of a process follow is their own
+// hint, which w leaves to them.
+func ownStands(w *spec.Workload, transports []control.Process) bool {
+	return !hintFlag(w, param.HintOverride) && !slices.ContainsFunc(transports, func(t control.Process) bool {
+		return t.Hint.Level != control.LevelProgram && t.Hint.Level != control.LevelEnv
+	})
+}
+
 // differences says what the transports of a process follow other than the workload
 // wants: those connections that an order is about, and connections to come.
 func differences(w *spec.Workload, transports []control.Process) string {
 	hint := *hintOf(w)
 	dual := hint > 0 && textOf(w, param.Hint, param.HintLanes) == control.LanesDual
-	ordered := orderedOf(w)
+	ordered := hintFlag(w, param.HintOrdered)
 	size := param.FormatBytes(hint)
 	connections, hints, lanes, orders := 0, 0, 0, 0
 	var out []string

@@ -156,13 +156,13 @@ func textOf(w *spec.Workload, kind param.Kind, id param.ID) string {
 	return ""
 }
 
-// orderedOf says whether the messages of a workload arrive in order, which they do where
-// its hint does not say otherwise.
-func orderedOf(w *spec.Workload) bool {
+// hintFlag is ordered or override of a workload's hint, both true where it does not say
+// otherwise.
+func hintFlag(w *spec.Workload, id param.ID) bool {
 	for _, want := range w.Wants {
 		for _, t := range want.Targets {
 			for _, s := range t.Settings {
-				if b, ok := s.Value.AsBool(); ok && want.Kind == param.Hint && s.ID == param.HintOrdered {
+				if b, ok := s.Value.AsBool(); ok && want.Kind == param.Hint && s.ID == id {
 					return b
 				}
 			}
