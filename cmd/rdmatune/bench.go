@@ -172,8 +172,8 @@ func newBenchServe(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Answer the messages of bench connect",
-		Long: `Answer the messages of bench connect, client after client, until interrupted. The
-port is open on the device's own address and on loopback only.`,
+		Long: `Answer the messages of bench connect, of several clients at once, until interrupted.
+The port is open on the device's own address and on loopback only.`,
 		Example: `  rdmatune bench serve
   rdmatune bench serve --device rxe0 --workload allreduce --once`,
 		Args: arguments(0, 0, ""),
