@@ -195,5 +195,15 @@ func TestSendAfterTheEnd(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
+	b1, err := a.Register(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.SendBuffer(ctx, b1, 0, 4096); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("from a buffer: %v", err)
+	}
+	if err := b1.Close(); err != nil {
+		t.Errorf("the buffer is not given back: %v", err)
+	}
 	exchange(t, ca, cb, []byte("first"), make([]byte, 8))
 }

@@ -63,12 +63,6 @@ func (s *sending) claim(t *Transport) error {
 }
 
 func (c *Conn) send(ctx context.Context, s *sending) (err error) {
-	if s.size > MaxMessage {
-		return fmt.Errorf("send %d bytes: %w", s.size, ErrTooLarge)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	defer func() {
 		if s.claimed {
 			if rerr := s.mem.release(c.t); err == nil {
@@ -76,6 +70,12 @@ func (c *Conn) send(ctx context.Context, s *sending) (err error) {
 			}
 		}
 	}()
+	if s.size > MaxMessage {
+		return fmt.Errorf("send %d bytes: %w", s.size, ErrTooLarge)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for {
 		r := c.routes.Load()
 		i := 0
