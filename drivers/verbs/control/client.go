@@ -63,11 +63,8 @@ func (d *dir) answer(ctx context.Context, p *Process, u *user) (*Process, error)
 	}
 	began := time.Now()
 	status, body, err := exchange(ctx, u.count(c), http.MethodGet, "/v1/process", nil)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("no answer within %v", time.Since(began).Round(100*time.Millisecond))
-	}
 	if err != nil {
-		return nil, err
+		return nil, inTime(err, began)
 	}
 	u.decoders <- struct{}{}
 	defer func() { <-u.decoders }()
@@ -76,6 +73,14 @@ func (d *dir) answer(ctx context.Context, p *Process, u *user) (*Process, error)
 	}
 	var said Process
 	return &said, decode(status, body, &said)
+}
+
+// inTime says in place of a context's end how long an answer was waited for.
+func inTime(err error, began time.Time) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %v", time.Since(began).Round(100*time.Millisecond))
+	}
+	return err
 }
 
 // errImpostor is a socket that is not served by the process that its name says.
@@ -196,11 +201,12 @@ func send(ctx context.Context, runDir string, p *Process, o Order) (Result, erro
 		return Result{}, err
 	}
 	var res Result
+	began := time.Now()
 	if err := call(ctx, c, http.MethodPost, "/v1/order", o, &res); err != nil {
 		if live, lerr := alive(p.PID, p.Start); lerr == nil && !live {
 			return Result{}, fmt.Errorf("process %d: %w", p.PID, drivers.ErrGone)
 		}
-		return Result{}, fmt.Errorf("process %d: %w", p.PID, err)
+		return Result{}, fmt.Errorf("process %d: %w", p.PID, inTime(err, began))
 	}
 	return res, nil
 }

@@ -21,8 +21,9 @@ const publishedPrefix = "published/"
 // the settings of the order in force and, for each connection, a HintSize and a
 // HintLanes with the connection's number as index: what its lanes follow and are.
 type Driver struct {
-	runDir  string
-	matches func(pid int, m param.Match) (bool, error)
+	runDir   string
+	matches  func(pid int, m param.Match) (bool, error)
+	patience func(Order) time.Duration // with one transport; tests have less
 }
 
 var (
@@ -33,7 +34,7 @@ var (
 // NewDriver returns the driver for runDir; matches says whether a process that
 // names no workload meets a match block.
 func NewDriver(runDir string, matches func(pid int, m param.Match) (bool, error)) *Driver {
-	return &Driver{runDir, matches}
+	return &Driver{runDir, matches, patience}
 }
 
 // Kind is param.Hint.
@@ -261,9 +262,11 @@ func (d *Driver) Apply(ctx context.Context, t param.Target, cs []param.Change, o
 	return now, errors.Join(judge(outcomes), verify(now, cs, outcomes))
 }
 
-// order gives every transport of a process its order.
+// order gives every transport of a process its order, and waits for all of them twice as
+// long at most as for one: a process may have any number, each of which takes its time.
 func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []param.Change, open bool) ([]Outcome, error) {
 	var out []Outcome
+	began := time.Now()
 	for i := range ps {
 		p := &ps[i]
 		if p.Err != "" {
@@ -275,7 +278,8 @@ func (d *Driver) order(ctx context.Context, ps []Process, o param.Order, cs []pa
 		if o.Release {
 			ord.Settings = nil
 		}
-		octx, cancel := context.WithTimeout(ctx, patience(ord))
+		most := d.patience(ord)
+		octx, cancel := context.WithTimeout(ctx, min(most, 2*most-time.Since(began)))
 		res, err := send(octx, d.runDir, p, ord)
 		cancel()
 		if err != nil {

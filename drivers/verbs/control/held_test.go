@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,6 +190,55 @@ func TestHeldByOne(t *testing.T) {
 			})
 			if err == nil || !strings.Contains(err.Error(), "answer 101: it is not a final one") {
 				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestManyThatTakeTheirTime: the transports of a process that answer an order just in time
+// hold apply for twice the time of one, however many they are, and one that does not
+// answer for once.
+func TestManyThatTakeTheirTime(t *testing.T) {
+	const most = 200 * time.Millisecond
+	for name, wait := range map[string]time.Duration{"just in time": most / 2, "never": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			runDir := t.TempDir()
+			d, err := makeDir(runDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.f.Close()
+			var ordered atomic.Int64
+			for i := range 40 {
+				ln, err := net.Listen("unix", d.sock(fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), mustStart(t), 2+i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodGet {
+						fmt.Fprint(w, `{"version":1,"workload":"w"}`)
+						return
+					}
+					ordered.Add(1)
+					io.Copy(io.Discard, r.Body) // until then the server does not see its client go
+					select {
+					case <-r.Context().Done():
+					case <-time.After(wait):
+						fmt.Fprint(w, `{"process":{"version":1,"workload":"w"}}`)
+					}
+				})}
+				go srv.Serve(ln) // returns when closed
+				defer srv.Close()
+			}
+			driver := NewDriver(runDir, nil)
+			driver.patience = func(Order) time.Duration { return most }
+			self := param.Target{Kind: param.Hint, Name: strconv.Itoa(os.Getpid()), Incarnation: strconv.FormatUint(mustStart(t), 10)}
+			err = soon(t, func() error {
+				_, err := driver.Apply(t.Context(), self, nil, param.Order{Workload: "w", ID: "x", Generation: 1})
+				return err
+			})
+			if n := ordered.Load(); err == nil || !strings.Contains(err.Error(), "no answer within") || n > 4 || wait > most && n != 1 {
+				t.Errorf("%d had their order: %v", n, err)
 			}
 		})
 	}
