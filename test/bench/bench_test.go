@@ -324,3 +324,11 @@ func TestBurstsOf(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.0466: "0.0466", 12.34: "12.3", 999: "999", 1507: "1507", 16_049.6: "16050"} {
+		if got := number(v); got != want {
+			t.Errorf("%g is written %s, not %s", v, got, want)
+		}
+	}
+}

@@ -199,7 +199,7 @@ trips of one message at a time with the same hint.
 			fmt.Fprintf(b, "| %s%s |", metric, unit)
 			for _, c := range bursts.settings {
 				if runs := r.runs(name, c.name, metric); len(runs) > 0 {
-					fmt.Fprintf(b, " %.3g |", median(runs)*scale)
+					fmt.Fprintf(b, " %s |", number(median(runs)*scale))
 				} else {
 					b.WriteString(" - |")
 				}

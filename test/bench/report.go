@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -27,8 +28,8 @@ In an emulated machine ratios say something, absolute numbers say nothing of any
 	}
 	if r.Load != "" {
 		b.WriteString(`
-The host's load average was ` + r.Load + ` before it began. Where that is not near 0, tails and wide
-intervals are about the other work.
+The host's load average was ` + r.Load + ` before the last measurement began, those before it included.
+Other work on the host would show in the tails and in wide intervals.
 `)
 	}
 	for _, kind := range []struct{ title, prefix, metric, unit string }{
@@ -127,6 +128,14 @@ func (r Results) table(b *strings.Builder, title, prefix, metric, unit string) {
 		}
 		b.WriteString("\n")
 	}
+}
+
+// number writes v to three or four digits, without an exponent.
+func number(v float64) string {
+	if math.Abs(v) >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }
 
 func (r Results) runs(measurement, contestant, metric string) []float64 {

@@ -101,7 +101,7 @@ func (r Results) compared(b *strings.Builder, title, prefix string, settings []c
 					b.WriteString(strings.Repeat(" - |", min(i, 1)+1))
 					continue
 				}
-				fmt.Fprintf(b, " %.4g |", median(runs)*scale)
+				fmt.Fprintf(b, " %s |", number(median(runs)*scale))
 				if i > 0 {
 					x := compare(runs, base)
 					fmt.Fprintf(b, " %.2f (%.2f to %.2f) |", x.value, x.low, x.high)

@@ -120,7 +120,7 @@ connection that is not switched.
 				b.WriteString(" - |")
 				continue
 			}
-			fmt.Fprintf(b, " %.4g |", median(runs)*scale)
+			fmt.Fprintf(b, " %s |", number(median(runs)*scale))
 		}
 		b.WriteString("\n")
 	}
