@@ -276,7 +276,7 @@ func (e *judge) applicable() (criterion, Answer, []string) {
 	virtual, _ := e.virtual()
 	var evidence []string
 	if n := live - following; n > 0 {
-		evidence = append(evidence, param.Count(n, "process")+" on rdmatune's transport, to be switched now")
+		evidence = append(evidence, param.Count(n, "process")+" on rdmatune's transport, for apply to switch")
 	}
 	if following > 0 {
 		evidence = append(evidence, param.Count(following, "process")+" on rdmatune's transport, as the spec wants it already")

@@ -72,8 +72,8 @@ func TestApplicable(t *testing.T) {
 		"a shell":         {Workload{PIDs: []int{1}}, Unanswered, "no process of the workload uses a communication library"},
 		"not observable":  {Workload{PIDs: []int{1}, Unseen: []int{1}}, Unanswered, "1 process of which the libraries are not observable"},
 		"another library": {Workload{PIDs: []int{1, 2}, Libraries: []int{2}}, No, "1 process on another library, whose variables count at the next start (rdmatune env)"},
-		"a transport":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 2}}}, Yes, "1 process on rdmatune's transport, to be switched now"},
-		"one follows":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 1}, {PID: 2}}, Following: []int{1}}, Yes, "1 process on rdmatune's transport, to be switched now; 1 process on rdmatune's transport, as the spec wants it already"},
+		"a transport":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 2}}}, Yes, "1 process on rdmatune's transport, for apply to switch"},
+		"one follows":     {Workload{PIDs: []int{1, 2}, Transports: []control.Process{{PID: 1}, {PID: 2}}, Following: []int{1}}, Yes, "1 process on rdmatune's transport, for apply to switch; 1 process on rdmatune's transport, as the spec wants it already"},
 		"all follow":      {Workload{PIDs: []int{1}, Transports: []control.Process{{PID: 1}}, Following: []int{1}}, Yes, "1 process on rdmatune's transport, as the spec wants it already"},
 	} {
 		n, err := node.Open("sim:small", t.TempDir())

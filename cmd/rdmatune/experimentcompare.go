@@ -79,8 +79,8 @@ func writeComparison(c experiment.Comparison) error {
 			if !ok {
 				continue
 			}
-			printf(w, "%s\t%s\t%s\t%s\t%s\t%+.1f %%\t%+.1f to %+.1f us\t%s\n", strings.ReplaceAll(s.Kind, "_", " "), size, name, micros(q.A), micros(q.B),
-				100*q.By, float64(q.Low)/1e3, float64(q.High)/1e3, shown(q.Shown))
+			printf(w, "%s\t%s\t%s\t%s\t%s\t%+.1f us (%+.1f %%)\t%+.1f to %+.1f us\t%s\n", strings.ReplaceAll(s.Kind, "_", " "), size, name, micros(q.A), micros(q.B),
+				float64(q.B-q.A)/1e3, 100*q.By, float64(q.Low)/1e3, float64(q.High)/1e3, shown(q.Shown))
 		}
 		if b := s.Bandwidth; b != nil {
 			printf(w, "%s\t%s\t\t%s\t%s\t%+.1f %%\tp = %.2g\t%s\n", s.Kind, size, mebibytes(b.A), mebibytes(b.B), 100*b.By, b.P, shown(b.Shown))

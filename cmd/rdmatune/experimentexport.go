@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,13 +41,25 @@ func output(name string, write func(io.Writer) error) error {
 	}
 	f, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o644))
 	if err != nil {
-		return err
+		return asked(name, err)
 	}
 	defer f.Cleanup()
 	if err := write(f); err != nil {
-		return err
+		return asked(name, err)
 	}
-	return f.CloseAtomicallyReplace()
+	return asked(name, f.CloseAtomicallyReplace())
+}
+
+// asked is err with the name of the file that was asked for, in place of the one that is
+// written until it is whole.
+func asked(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		err = of.Err
+	}
+	return fmt.Errorf("write %s: %w", name, err)
 }
 
 func newExperimentsExport(o *options) *cobra.Command {

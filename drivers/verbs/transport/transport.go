@@ -225,6 +225,9 @@ func (t *Transport) logStart() {
 	t.log.Info("rdmatune transport", "host", host, "pid", os.Getpid(), "rank", rank, "device", t.device,
 		"provider", t.provider, "workload", t.sources.workload, "hint", hint, "origin", h.Origin,
 		"losers", losers, "notices", h.Notices)
+	for _, n := range h.Notices {
+		t.log.Warn("rdmatune transport: hint", "notice", n)
+	}
 }
 
 // release closes what open opened.
