@@ -303,7 +303,7 @@ func TestTable(t *testing.T) {
 // TestOwnNames holds rdmatune's rows to the code that reads them.
 func TestOwnNames(t *testing.T) {
 	read := ""
-	for _, file := range []string{"../drivers/verbs/transport/hint.go", "../node/dirs.go"} {
+	for _, file := range []string{"../drivers/verbs/transport/hint.go", "../internal/rundir/rundir.go"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
