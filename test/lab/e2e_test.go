@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdmatune/rdmatune/bench"
 	"github.com/rdmatune/rdmatune/test/lab/vm"
 )
 
@@ -78,7 +79,7 @@ func checkBench(t *testing.T, path string) {
 		t.Errorf("bench.json: %v in %.300q", err, b)
 		return
 	}
-	if rep.Version != "1.1" || rep.Workload != "bench" || rep.Device != "rxe1" || rep.Kind != "round_trip" ||
+	if rep.Version != bench.FormatVersion || rep.Workload != "bench" || rep.Device != "rxe1" || rep.Kind != "round_trip" ||
 		!rep.Complete || rep.Unknown != 0 {
 		t.Errorf("bench.json: %+v", rep)
 	}
