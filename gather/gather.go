@@ -5,6 +5,8 @@ package gather
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -68,6 +70,7 @@ func (s Source) Gather(ctx context.Context, sp *spec.Spec, force bool) (*Gatheri
 		g.Input = g.Input.Without(unfit)
 	}
 	s.observe(drivers.Within(ctx), g)
+	s.confirm(ctx, g)
 	return g, ctx.Err()
 }
 
@@ -112,4 +115,57 @@ func (s Source) observe(ctx context.Context, g *Gathering) {
 			g.Input.Remembered = append(g.Input.Remembered, o)
 		}
 	}
+}
+
+// An interrupt that seems to have lost what was written is read so often again, that far
+// apart.
+const (
+	againReads = 10
+	againPause = 10 * time.Millisecond
+)
+
+// confirm reads interrupts again that do not show what was written. Where a vector is moved
+// only when it fires, the kernel clears the request before it takes effect, and tries again
+// at the next one where it cannot move it yet: meanwhile the file shows the CPUs from before
+// the request, which look as if somebody had restored them. What shows as written but once
+// was not taken back.
+func (s Source) confirm(ctx context.Context, g *Gathering) {
+	var doubt []*param.Observed
+	look := func(found []param.Observed) {
+		for i := range found {
+			if found[i].Target.Kind == param.IRQ && s.lost(g, found[i]) {
+				doubt = append(doubt, &found[i])
+			}
+		}
+	}
+	for _, o := range g.Input.Observed {
+		look(o.Found)
+	}
+	look(g.Input.Remembered)
+	for range againReads {
+		if len(doubt) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(againPause):
+		}
+		doubt = slices.DeleteFunc(doubt, func(o *param.Observed) bool {
+			again, ok, err := s.Drivers.Reread(ctx, o.Target)
+			if err != nil || !ok || s.lost(g, again) {
+				return false
+			}
+			o.Settings = again.Settings
+			return true
+		})
+	}
+}
+
+// lost reports whether o shows another value than was written to it.
+func (s Source) lost(g *Gathering, o param.Observed) bool {
+	return slices.ContainsFunc(o.Settings, func(v param.Setting) bool {
+		e := g.Doc.Find(s.BootID, state.Key{Target: o.Target.Key(), ID: v.ID, Index: v.Index})
+		return e != nil && v.Value.IsKnown() && v.Value != e.Written && (e.Maybe == nil || v.Value != *e.Maybe)
+	})
 }

@@ -1,9 +1,11 @@
 package gather
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/drivers/cpufreq"
@@ -12,6 +14,7 @@ import (
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
 	"github.com/rdmatune/rdmatune/spec"
+	"github.com/rdmatune/rdmatune/state"
 )
 
 const wholeNode = `
@@ -121,4 +124,55 @@ func BenchmarkGather(b *testing.B) {
 		}
 		src.Known = g.Facts
 	}
+}
+
+// TestConfirm: an interrupt shows the CPUs from before a request while the kernel carries
+// that out, and what it was asked for at another look. It is not taken for restored; one that
+// goes on showing other CPUs is.
+func TestConfirm(t *testing.T) {
+	written, before, other := param.Text("3"), param.Text("2-3"), param.Text("0")
+	for name, c := range map[string]struct {
+		shows []param.Value // one read after the other; the last for ever
+		want  param.Value
+	}{
+		"as written":           {[]param.Value{written}, written},
+		"moved at this moment": {[]param.Value{before, written}, written},
+		"again and again":      {[]param.Value{before, before, before, before, written, before}, written},
+		"restored":             {[]param.Value{before}, before},
+		"somebody else's":      {[]param.Value{other}, other},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			src, _ := source(t, "sim:small", "")
+			target := param.Target{Kind: param.IRQ, Name: "0000:01:00.0/1"}
+			src.Drivers = drivers.NewSet(&showing{values: c.shows})
+			doc := &state.Document{}
+			doc.Put(state.Entry{BootID: src.BootID, Target: target, ID: param.IRQCPUs, Original: before, Written: written, Workloads: []string{"w"}})
+			if err := doc.Save(src.Node.StateDir()); err != nil {
+				t.Fatal(err)
+			}
+			g, err := src.Gather(t.Context(), nil, false)
+			if err != nil || len(g.Input.Remembered) != 1 {
+				t.Fatalf("%s: %+v, %v", name, g, err)
+			}
+			if got := g.Input.Remembered[0].Settings[0].Value; got != c.want {
+				t.Errorf("%s: %s, want %s", name, got, c.want)
+			}
+		})
+	}
+}
+
+// showing is an interrupt whose reads show one value after the other.
+type showing struct {
+	drivers.Driver
+	values []param.Value
+}
+
+func (*showing) Kind() param.Kind { return param.IRQ }
+
+func (d *showing) Read(context.Context, param.Target) ([]param.Setting, error) {
+	v := d.values[0]
+	if len(d.values) > 1 {
+		d.values = d.values[1:]
+	}
+	return []param.Setting{{ID: param.IRQCPUs, Value: v}}, nil
 }
