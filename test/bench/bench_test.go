@@ -261,6 +261,7 @@ func TestScript(t *testing.T) {
 		{"the RDMA device", options{runs: 3, only: "hint"}, []string{"-device rxe0", "-runs 3 -only 'hint'", "-label ''"}, ""},
 		{"in software", options{soft: true}, []string{"-device soft0 -addr 127.0.0.1", "-label 'soft '"}, ""},
 		{"far apart", options{soft: true, delay: time.Millisecond, label: "x "}, []string{"netem limit 100000 delay 1ms", "-label 'x soft 1ms '"}, ""},
+		{"the scheduler", options{quiet: "/tmp/x/bench-quiet"}, []string{" -quiet bench-quiet "}, ""},
 		{"a device far from itself", options{delay: time.Millisecond}, nil, "-soft"},
 		{"another command", options{only: "'; reboot '"}, nil, "reboot"},
 	} {
@@ -271,7 +272,7 @@ func TestScript(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || (len(programs) == 1) != (c.o.delay > 0) {
+		if err != nil || (len(programs) == 1) != (c.o.delay > 0 || c.o.quiet != "") {
 			t.Errorf("%s: programs %q, %v", c.name, programs, err)
 		}
 		for _, want := range c.want {

@@ -39,6 +39,7 @@ type measurement struct {
 	stream bool
 	write  bool // RDMA write instead of send; a stream only
 	alone  bool // the binding's own costs: nothing is sent
+	quiet  bool // needs this program on a quiet runtime
 	count  int
 	// settings of the transport that are compared with each other; none: it is compared
 	// with the other contestants.
@@ -99,7 +100,7 @@ func measureAll(ctx context.Context, o options, keep func(Results) error) (Resul
 	}
 	r := Results{Machine: machine(o), Load: load1()}
 	for _, m := range measurements() {
-		if !strings.Contains(m.name, o.only) {
+		if !strings.Contains(m.name, o.only) || m.quiet && o.quiet == "" {
 			continue
 		}
 		who := m.contestants(who)

@@ -20,7 +20,7 @@ const labMachine = "soft RoCE (rdma_rxe of Linux 6.1) looped back on one device,
 // Each side has the two CPUs of one NUMA node.
 const labScript = `export UCX_MODULE_DIR=/usr/bin
 %s
-bench -device %s -addr %s -server-cpus 0-1 -cpus 2-3 -runs %d -only '%s' -who '%s' -label '%s' -results $OUT/results.json -doc /dev/null
+bench -device %s -addr %s -server-cpus 0-1 -cpus 2-3 -runs %d -only '%s' -who '%s' -label '%s' %s -results $OUT/results.json -doc /dev/null
 `
 
 // farAway makes a packet take as long from one end to the other as is said.
@@ -46,7 +46,12 @@ func (o options) script() (script string, programs []string, err error) {
 		programs = append(programs, tc)
 		prepare, label = fmt.Sprintf(farAway, o.delay), label+o.delay.String()+" "
 	}
-	return fmt.Sprintf(labScript, prepare, device, addr, o.runs, o.only, o.who, label), programs, nil
+	quiet := ""
+	if o.quiet != "" {
+		programs = append(programs, o.quiet)
+		quiet = "-quiet " + quietProgram
+	}
+	return fmt.Sprintf(labScript, prepare, device, addr, o.runs, o.only, o.who, label, quiet), programs, nil
 }
 
 // ucxModules is where Debian's UCX has what it loads at run time; programs of the
@@ -56,10 +61,6 @@ const ucxModules = "/usr/lib/x86_64-linux-gnu/ucx/"
 // runLab measures in the lab's virtual machine, with this program inside.
 func runLab(ctx context.Context, o options) (Results, error) {
 	var r Results
-	script, programs, err := o.script()
-	if err != nil {
-		return r, err
-	}
 	log := vm.Prefix(os.Stderr, "lab: ")
 	if err := vm.EnsurePackages(ctx, log, true); err != nil {
 		return r, err
@@ -70,10 +71,18 @@ func runLab(ctx context.Context, o options) (Results, error) {
 	}
 	defer os.RemoveAll(tmp)
 	self := filepath.Join(tmp, "bench")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", self, "github.com/rdmatune/rdmatune/test/bench")
-	build.Env = append(os.Environ(), "CGO_ENABLED=1")
-	if out, err := build.CombinedOutput(); err != nil {
-		return r, fmt.Errorf("go build: %w: %s", err, tail(out))
+	if err := goBuild(ctx, self); err != nil {
+		return r, err
+	}
+	if o.needsQuiet() {
+		o.quiet = filepath.Join(tmp, quietProgram)
+		if err := buildQuiet(ctx, o.quiet); err != nil {
+			return r, err
+		}
+	}
+	script, programs, err := o.script()
+	if err != nil {
+		return r, err
 	}
 	ucx, err := exec.LookPath("ucx_perftest")
 	if err != nil {

@@ -6,10 +6,15 @@
 //	go run ./test/bench -soft -only hint        there, without an RDMA device
 //	go run ./test/bench -device mlx5_0 -addr 10.0.0.1                  both ends here
 //	go run ./test/bench -device mlx5_0 -addr 10.0.0.2 -server "ssh b"  the server there
+//	go run ./test/bench build-quiet FILE        for -quiet: see below
 //
 // addr is the address of the server's device. A real run needs perftest and, for its
 // part, ucx_perftest and rdmatune on the path of both hosts. Results are written as
 // JSON; -doc renders them as Markdown, as docs/performance.md is.
+//
+// What Go's scheduler has to do with a result shows the same program on a runtime whose
+// idle threads are left alone, which build-quiet builds. In the lab it is measured beside
+// the others; elsewhere with -quiet (and as bench-quiet on the path of the server's host).
 package main
 
 import (
@@ -35,6 +40,7 @@ type options struct {
 	runs               int
 	only, who, label   string
 	soft               bool
+	quiet              string // this program on a quiet runtime
 	delay              time.Duration
 	results, doc       string
 	render             bool
@@ -61,6 +67,11 @@ func run(ctx context.Context, args []string) error {
 			return runSwitch(ctx, args[1:])
 		case "over-burst":
 			return runBurst(ctx, args[1:])
+		case "build-quiet":
+			if len(args) != 2 {
+				return errors.New("build-quiet takes the name of the file to build")
+			}
+			return buildQuiet(ctx, args[1])
 		}
 	}
 	var o options
@@ -79,6 +90,7 @@ func run(ctx context.Context, args []string) error {
 	f.StringVar(&o.label, "label", "", "`text` before the names of the measurements in the results")
 	f.BoolVar(&o.soft, "soft", false, "in the lab: between two devices in software over its loopback, instead of its RDMA device")
 	f.DurationVar(&o.delay, "delay", 0, "in the lab, with -soft: `time` that a packet takes from one end to the other")
+	f.StringVar(&o.quiet, "quiet", "", "`file` that build-quiet built, for the measurements of Go's scheduler")
 	f.StringVar(&o.results, "results", "", "`file` that the results are added to")
 	f.StringVar(&o.doc, "doc", "", "Markdown `file` to render the results to")
 	f.BoolVar(&o.render, "render", false, "measure nothing, render -results to -doc")

@@ -48,6 +48,7 @@ Other work on the host would show in the tails and in wide intervals.
 	r.compared(&b, "Two lanes, between devices in software that are 20 ms apart", "soft 20ms lanes", byLanes, metricRate)
 	r.burstTables(&b)
 	r.switches(&b)
+	r.compared(&b, "Go's scheduler", "scheduler", byScheduler, metricP50, metricP99, metricRate)
 	r.costs(&b)
 	if r.Machine == labMachine {
 		b.WriteString("\n" + labNotes)

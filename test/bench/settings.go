@@ -51,10 +51,10 @@ func comparisons() []measurement {
 			measurement{name: "hint " + sizeName(s.size), size: s.size, count: s.count, settings: byHint},
 			measurement{name: "cause " + sizeName(s.size), size: s.size, count: s.count, settings: byCause})
 	}
-	return append(all,
+	return append(append(all,
 		measurement{name: "lanes 2 MiB", size: 2 << 20, stream: true, count: 16, settings: byLanes},
 		measurement{name: "completion 8 B", size: 8, count: 5000, settings: byCompletion},
-		bursts, switching)
+		bursts, switching), scheduling...)
 }
 
 // contestants are those of m: its settings, or else who.
@@ -66,7 +66,8 @@ func (m measurement) contestants(who []contestant) []contestant {
 }
 
 // compared renders the measurements of settings whose names start with prefix: one
-// line for each size, with the ratio to the first setting.
+// line for each size, with the ratio to the first setting. What was not measured at any
+// size has no column.
 func (r Results) compared(b *strings.Builder, title, prefix string, settings []contestant, metrics ...string) {
 	for _, metric := range metrics {
 		var sizes []string
@@ -79,6 +80,9 @@ func (r Results) compared(b *strings.Builder, title, prefix string, settings []c
 		if len(sizes) == 0 {
 			continue
 		}
+		settings := slices.DeleteFunc(slices.Clone(settings), func(c contestant) bool {
+			return !slices.ContainsFunc(sizes, func(size string) bool { return len(r.runs(prefix+" "+size, c.name, metric)) > 0 })
+		})
 		unit, scale := "", 1.0
 		if metric == metricP50 || metric == metricP99 {
 			unit, scale = " (us)", 1e-3
