@@ -87,6 +87,9 @@ func TestMetrics(t *testing.T) {
 	if got[metricP50] != 25500 || got[metricP99] != 50000 {
 		t.Errorf("%v", got)
 	}
+	if took[0] != 100*time.Microsecond || took[99] != time.Microsecond {
+		t.Error("the round trips are not in their order any more")
+	}
 	if got := metrics([]time.Duration{2 * time.Second}, 4<<20, true); got[metricRate] != 2 {
 		t.Errorf("%v", got)
 	}

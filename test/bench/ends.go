@@ -143,14 +143,14 @@ func report(took []time.Duration, file string, m map[string]float64) error {
 }
 
 // metrics are what a run's times mean: the time of a whole stream of bytes, or round
-// trips, of which the halves are given.
+// trips, of which the halves are given; took keeps its order.
 func metrics(took []time.Duration, bytes int, stream bool) map[string]float64 {
 	if stream {
 		return map[string]float64{metricRate: float64(bytes) / (1 << 20) / took[0].Seconds()}
 	}
-	slices.Sort(took)
+	sorted := slices.Sorted(slices.Values(took))
 	at := func(q float64) float64 {
-		return float64(took[min(len(took)-1, int(q*float64(len(took))))].Nanoseconds()) / 2
+		return float64(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Nanoseconds()) / 2
 	}
 	return map[string]float64{metricP50: at(0.50), metricP99: at(0.99)}
 }
