@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rdmatune/rdmatune/param"
 )
 
 // A Mode is the kind of traffic.
@@ -180,20 +182,21 @@ func (o *Options) check() error {
 			return fmt.Errorf("a weight of %g; it must be above 0", w)
 		}
 	}
-	return checkSizes(o.Sizes)
+	return CheckSizes(o.Sizes)
 }
 
-// checkSizes holds the limits that both ends keep.
-func checkSizes(sizes []int64) error {
+// CheckSizes holds the limits of message sizes, which both ends keep.
+func CheckSizes(sizes []int64) error {
 	if len(sizes) == 0 || len(sizes) > MaxSizes {
 		return fmt.Errorf("%d message sizes given; give 1 to %d", len(sizes), MaxSizes)
 	}
 	for i, s := range sizes {
 		if s < MinSize || s > MaxSize {
-			return fmt.Errorf("message size of %d bytes; give %d (number and checksum) to %d", s, MinSize, MaxSize)
+			return fmt.Errorf("a message has %s (number and checksum) to %s, not %s",
+				param.FormatBytes(MinSize), param.FormatBytes(MaxSize), param.FormatBytes(s))
 		}
 		if slices.Contains(sizes[:i], s) {
-			return fmt.Errorf("message size of %d bytes given twice", s)
+			return fmt.Errorf("%s is there twice", param.FormatBytes(s))
 		}
 	}
 	return nil

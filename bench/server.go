@@ -192,7 +192,7 @@ func checkHello(m controlMsg) error {
 	if len(m.Workload) > maxName || len(m.Device) > maxName {
 		return fmt.Errorf("a name is longer than %d bytes", maxName)
 	}
-	if err := checkSizes(m.Sizes); err != nil {
+	if err := CheckSizes(m.Sizes); err != nil {
 		return err
 	}
 	if most := max(MaxSize/int(slices.Max(m.Sizes)), 1); m.InFlight < 1 || m.InFlight > min(most, MaxInFlight) {

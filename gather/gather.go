@@ -6,12 +6,12 @@ package gather
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rdmatune/rdmatune/drivers"
 	"github.com/rdmatune/rdmatune/internal/cpulist"
+	"github.com/rdmatune/rdmatune/internal/interrupts"
 	"github.com/rdmatune/rdmatune/node"
 	"github.com/rdmatune/rdmatune/param"
 	"github.com/rdmatune/rdmatune/plan"
@@ -117,18 +117,8 @@ func (s Source) observe(ctx context.Context, g *Gathering) {
 	}
 }
 
-// An interrupt that seems to have lost what was written is read so often again, that far
-// apart.
-const (
-	againReads = 10
-	againPause = 10 * time.Millisecond
-)
-
-// confirm reads interrupts again that do not show what was written. Where a vector is moved
-// only when it fires, the kernel clears the request before it takes effect, and tries again
-// at the next one where it cannot move it yet: meanwhile the file shows the CPUs from before
-// the request, which look as if somebody had restored them. What shows as written but once
-// was not taken back.
+// confirm reads interrupts again that do not show what was written, which the kernel may be
+// moving still. What shows as written but once was not taken back.
 func (s Source) confirm(ctx context.Context, g *Gathering) {
 	var doubt []*param.Observed
 	look := func(found []param.Observed) {
@@ -142,15 +132,10 @@ func (s Source) confirm(ctx context.Context, g *Gathering) {
 		look(o.Found)
 	}
 	look(g.Input.Remembered)
-	for range againReads {
-		if len(doubt) == 0 {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(againPause):
-		}
+	if len(doubt) == 0 {
+		return
+	}
+	interrupts.Again(ctx, func() bool {
 		doubt = slices.DeleteFunc(doubt, func(o *param.Observed) bool {
 			again, ok, err := s.Drivers.Reread(ctx, o.Target)
 			if err != nil || !ok || s.lost(g, again) {
@@ -159,7 +144,8 @@ func (s Source) confirm(ctx context.Context, g *Gathering) {
 			o.Settings = again.Settings
 			return true
 		})
-	}
+		return len(doubt) == 0
+	})
 }
 
 // lost reports whether o shows another value than was written to it.

@@ -107,7 +107,9 @@ func (b *benchFlags) options(all *pflag.FlagSet) (bench.Options, error) {
 		out.Sizes, err = parseSizes(b.sizes)
 	}
 	if err == nil {
-		err = checkSizes(from, out.Sizes)
+		if err = bench.CheckSizes(out.Sizes); err != nil {
+			err = fmt.Errorf("%s: %w", from, err)
+		}
 	}
 	if err == nil {
 		b.arms, err = parseHints(b.hints)
@@ -145,23 +147,6 @@ func (b *benchFlags) check(mode bench.Mode) error {
 		return errors.New("--lanes is about the connections of --hints: without them the workload's settings decide")
 	case b.mix != "" && (b.given["sizes"] || mode != bench.RoundTrips):
 		return errors.New("--mix is about round trips of its own sizes: neither --sizes nor another --mode goes with it")
-	}
-	return nil
-}
-
-// checkSizes holds the limits of messages, for the flag that they are from.
-func checkSizes(flag string, sizes []int64) error {
-	if len(sizes) > bench.MaxSizes {
-		return fmt.Errorf("%s: more than %d sizes", flag, bench.MaxSizes)
-	}
-	for i, s := range sizes {
-		switch {
-		case s < bench.MinSize || s > bench.MaxSize:
-			return fmt.Errorf("%s: a message has %s (number and checksum) to %s, not %s", flag,
-				param.FormatBytes(bench.MinSize), param.FormatBytes(bench.MaxSize), param.FormatBytes(s))
-		case slices.Contains(sizes[:i], s):
-			return fmt.Errorf("%s: %s is there twice", flag, param.FormatBytes(s))
-		}
 	}
 	return nil
 }

@@ -252,7 +252,9 @@ func (d *Driver) apply(ctx context.Context, t param.Target, n int, c param.Chang
 	}
 	canonical := param.Text(cpulist.Format(set))
 	before := d.read(n)
-	if before.Value == canonical && d.stays(ctx, n, canonical) {
+	// A plan that asks for what is there has seen something else.
+	moving := func() bool { return d.read(n).Value != canonical }
+	if before.Value == canonical && !interrupts.Again(ctx, moving) {
 		return nil
 	}
 	if before.Note == unusedNote { // not for good: the next handler brings it back
@@ -274,23 +276,6 @@ func (d *Driver) apply(ctx context.Context, t param.Target, n int, c param.Chang
 // moves a vector its file shows the affinity before, for as long as that CPU is held
 // up: milliseconds in a virtual machine.
 const settleTime = time.Second
-
-// stays reports whether interrupt n goes on showing v for a while: while the kernel moves a
-// vector, its file shows the CPUs from before an earlier request for moments, and a plan
-// that asks for v has seen others.
-func (d *Driver) stays(ctx context.Context, n int, v param.Value) bool {
-	for range 10 {
-		select {
-		case <-ctx.Done():
-			return true
-		case <-time.After(settleTime / 50):
-		}
-		if d.read(n).Value != v {
-			return false
-		}
-	}
-	return true
-}
 
 // settle waits until interrupt n is asked to go to want and returns where it is.
 func (d *Driver) settle(ctx context.Context, n int, want param.Value) param.Value {

@@ -1,9 +1,12 @@
 package interrupts
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -187,4 +190,23 @@ func TestNumberOf(t *testing.T) {
 			t.Errorf("%q: %d, %v, want %d", path, n, ok, want)
 		}
 	}
+}
+
+// TestAgain: a look that is never satisfied ends after a tenth of a second, one that is at
+// once, and one whose context ends does not look any more.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ satisfied, looks int }{{1, 1}, {10, 10}, {11, 10}} {
+			looks, start := 0, time.Now()
+			got := Again(t.Context(), func() bool { looks++; return looks == c.satisfied })
+			if took := time.Since(start); got != (c.satisfied <= 10) || looks != c.looks || took != time.Duration(c.looks)*10*time.Millisecond {
+				t.Errorf("satisfied by look %d: %v after %d looks in %v", c.satisfied, got, looks, took)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if Again(ctx, func() bool { t.Error("looked"); return true }) {
+			t.Error("satisfied without a look")
+		}
+	})
 }

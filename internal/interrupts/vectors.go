@@ -1,10 +1,12 @@
 package interrupts
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/pci"
@@ -136,6 +138,31 @@ func settled(read func() (string, error)) (string, error) {
 		last = next
 	}
 	return last, err
+}
+
+// An affinity that is doubted is read so often again, that far apart.
+const (
+	againReads = 10
+	againPause = 10 * time.Millisecond
+)
+
+// Again calls look, which reads affinities again, until it reports true, for a tenth of a
+// second at most, or until ctx ends; it returns what look said last. Where a vector is moved only
+// when it fires and cannot be moved yet, the kernel tries at each interrupt, and each time
+// its file shows the CPUs from before the request for a moment: to settled reads, too, as
+// if somebody had taken the request back.
+func Again(ctx context.Context, look func() bool) bool {
+	for range againReads {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(againPause):
+		}
+		if look() {
+			return true
+		}
+	}
+	return false
 }
 
 // Effective returns the CPUs that take interrupt number now; ok is false where the
