@@ -662,3 +662,51 @@ func TestReleaseDrains(t *testing.T) {
 		t.Errorf("order %+v, want a release with one minute to drain; changes %v", o, p.Changes)
 	}
 }
+
+// TestMergedRows: many interrupts of a function that are spread over CPUs, or were, are one
+// row, and what is said of some of them only keeps those apart. Few are rows of their own.
+func TestMergedRows(t *testing.T) {
+	irq := func(function string, i int, from, to string, drift bool) group {
+		return group{workload: "a", action: param.Update, target: param.Target{Kind: param.IRQ, Name: fmt.Sprintf("%s/%d", function, i)},
+			changes: []Change{{Change: param.Change{ID: param.IRQCPUs, Old: param.Text(from), New: param.Text(to)}, Drift: drift}}}
+	}
+	var gs []group
+	for i := range 8 {
+		gs = append(gs, irq("x", i, "0-15", fmt.Sprint(i%6), false))
+	}
+	few := gs[:4]
+	gs = append(gs, irq("x", 8, "0-15", "9", true), irq("x", 9, "0-15", "10", true), irq("x", 10, "0-15", "2-3", false))
+	for i := range 5 {
+		gs = append(gs, irq("y", i, "0-15", fmt.Sprint(i+8), false))
+	}
+	for i := range 5 {
+		gs = append(gs, irq("z", i, fmt.Sprint(i), "0-15", false))
+	}
+	for _, c := range []struct {
+		name   string
+		groups []group
+		want   string
+	}{
+		{"many", gs, `
+  # workload.a.irq_affinity: 21 targets will be updated in-place
+  ~ ["x/0-7"] cpus 0-15 -> one each of 0-5
+  ~ ["x/8-9"] cpus 0-15 -> one each of 9-10 # drift
+  ~ ["x/10"]  cpus 0-15 -> 2-3
+  ~ ["y/0-4"] cpus 0-15 -> one each of 8-12
+  ~ ["z/0-4"] cpus one each of 0-4 -> 0-15
+`},
+		{"few", few, `
+  # workload.a.irq_affinity: 4 targets will be updated in-place
+  ~ ["x/0"] cpus 0-15 -> 0
+  ~ ["x/1"] cpus 0-15 -> 1
+  ~ ["x/2"] cpus 0-15 -> 2
+  ~ ["x/3"] cpus 0-15 -> 3
+`},
+	} {
+		var b strings.Builder
+		writeSection(&b, c.groups, Style{})
+		if diff := cmp.Diff(c.want, b.String()); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -109,8 +110,8 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 0, 1, ' ', 0)
 	var codes []string
-	for _, f := range fold(groups) {
-		g := f[0]
+	for _, r := range rows(groups) {
+		g := r.groups[0]
 		for k, l := range g.lines() {
 			action := g.action
 			if action == param.Replace && l.disrupt == param.None {
@@ -119,10 +120,14 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 			codes = append(codes, colors[action])
 			shown := ""
 			if k == 0 {
-				shown = fmt.Sprintf("[%q]", foldedName(f))
+				shown = fmt.Sprintf("[%q]", foldedName(r.groups))
 			}
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s -> %s\t%s\n", symbols[action], shown, l.name,
-				param.Format(l.id, l.old), param.Format(l.id, l.new), remarks(g, l, k == 0 && len(groups) > 1 && len(f) == 1, origin))
+			from, to := param.Format(l.id, l.old), param.Format(l.id, l.new)
+			if r.from != "" {
+				from, to = r.from, r.to
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s -> %s\t%s\n", symbols[action], shown, l.name, from, to,
+				remarks(g, l, k == 0 && len(groups) > 1 && len(r.groups) == 1, origin))
 		}
 	}
 	tw.Flush()
@@ -132,6 +137,83 @@ func writeSection(b *strings.Builder, groups []group, st Style) {
 		fmt.Fprintf(b, "  %s %s\n", st.paint(codes[0], symbol), rest)
 		codes = codes[1:]
 	}
+}
+
+// A row is what changes of one target, or of several together.
+type row struct {
+	groups   []group
+	from, to string // where the targets differ in that
+}
+
+// rows are those of a section.
+func rows(groups []group) []row {
+	var out []row
+	for _, f := range fold(groups) {
+		out = append(out, row{groups: f})
+	}
+	if len(out) > fewRows {
+		out = merge(out)
+	}
+	return out
+}
+
+// fewRows is how many rows of a section nobody minds reading.
+const fewRows = 8
+
+// merge puts the interrupts of one function into one row that are spread over CPUs, or were.
+func merge(all []row) []row {
+	var out []row
+	at := map[string]int{}
+	spread := map[string]cpulist.Set{}
+	for _, r := range all {
+		g := r.groups[0]
+		lines := g.lines()
+		if g.target.Kind != param.IRQ || len(lines) != 1 {
+			out = append(out, r)
+			continue
+		}
+		l := lines[0]
+		function, _, _ := strings.Cut(g.target.Name, "/")
+		from, to := param.Format(l.id, l.old), param.Format(l.id, l.new)
+		was, moves := oneCPU(l.old), oneCPU(l.new)
+		key := fmt.Sprintf("%s\x00%v\x00%s\x00", function, l.drift, l.origin)
+		one := moves
+		switch {
+		case !moves.IsEmpty():
+			key += from + "\x00"
+		case !was.IsEmpty():
+			key += "\x00" + to
+			one = was
+		default:
+			out = append(out, r)
+			continue
+		}
+		i, ok := at[key]
+		if !ok {
+			at[key], spread[key] = len(out), one
+			out = append(out, r)
+			continue
+		}
+		spread[key] = spread[key].Union(one)
+		m := &out[i]
+		m.groups = slices.Concat(m.groups, r.groups)
+		m.from, m.to = from, to
+		if each := "one each of " + cpulist.Format(spread[key]); !moves.IsEmpty() {
+			m.to = each
+		} else {
+			m.from = each
+		}
+	}
+	return out
+}
+
+// oneCPU is the CPU of a list with one, else none.
+func oneCPU(v param.Value) cpulist.Set {
+	text, _ := v.AsText()
+	if set, err := cpulist.ParseKernel(text); err == nil && set.Size() == 1 {
+		return set
+	}
+	return cpulist.New()
 }
 
 // fold puts targets of which everything changes alike into one row.
