@@ -270,7 +270,7 @@ func (c *client) turn(a *arm, index, warmup, count int, until time.Time) error {
 		if len(a.runs) > 1 {
 			t.after = over
 		}
-		if c.o.Mode.streaming() {
+		if c.o.Mode.Streaming() {
 			return r.stream(t, func(n int, took time.Duration, now time.Time) {
 				mu.Lock()
 				defer mu.Unlock()

@@ -25,8 +25,8 @@ const (
 	BothWays Mode = "both_ways"
 )
 
-// streaming reports whether m measures bandwidth.
-func (m Mode) streaming() bool { return m == Streams || m == BothWays }
+// Streaming reports whether m measures bandwidth.
+func (m Mode) Streaming() bool { return m == Streams || m == BothWays }
 
 // Options say what a client does.
 type Options struct {
@@ -95,11 +95,11 @@ const (
 	DefaultStall = 30 * time.Second
 )
 
-// A rate below minRate has no message in the longest duration; none above maxRate can be
+// A rate below MinRate has no message in the longest duration; none above MaxRate can be
 // told from no bound.
 const (
-	minRate = 1e-3
-	maxRate = 1e9
+	MinRate = 1e-3
+	MaxRate = 1e9
 )
 
 // grace is how long a message that is under way may still take after an interrupt.
@@ -161,13 +161,13 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d rounds; give 1 to %d", o.Rounds, MaxRounds)
 	case o.InFlight < 1 || o.InFlight > MaxInFlight:
 		return fmt.Errorf("%d messages in flight; give 1 to %d", o.InFlight, MaxInFlight)
-	case o.Rate != 0 && !(o.Rate >= minRate && o.Rate <= maxRate):
-		return fmt.Errorf("a rate of %g messages per second; give 0, or %g to %g", o.Rate, minRate, maxRate)
+	case o.Rate != 0 && !(o.Rate >= MinRate && o.Rate <= MaxRate):
+		return fmt.Errorf("a rate of %g messages per second; give 0, or %g to %g", o.Rate, MinRate, MaxRate)
 	case o.Burst > MaxBurst:
 		return fmt.Errorf("a burst of %d messages; give at most %d", o.Burst, MaxBurst)
-	case o.Burst > 1 && (o.Mode.streaming() || o.Rate > 0):
+	case o.Burst > 1 && (o.Mode.Streaming() || o.Rate > 0):
 		return errors.New("a burst is for round trips without a rate")
-	case o.Rate > 0 && o.Mode.streaming():
+	case o.Rate > 0 && o.Mode.Streaming():
 		return errors.New("a stream goes as fast as it can: a rate is for round trips")
 	case (o.Mode == Mixed) != (len(o.Weights) > 0) || o.Mode == Mixed && len(o.Weights) != len(o.Sizes):
 		return errors.New("mixed traffic needs a weight for each size, and no other traffic takes any")

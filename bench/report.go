@@ -136,7 +136,7 @@ func (c *client) report() Report {
 		Warmup: *c.o.Warmup, Rate: c.o.Rate, Burst: c.o.Burst, Conns: len(c.arms[0].runs), Complete: true,
 		Interrupted: c.stopping.Load(),
 	}
-	if c.o.Mode.streaming() {
+	if c.o.Mode.Streaming() {
 		rep.InFlight = c.o.InFlight
 	}
 	for _, a := range c.arms {
@@ -150,7 +150,7 @@ func (c *client) report() Report {
 			if a.Tier != nil {
 				s.Tier = a.Tier(size)
 			}
-			if c.o.Mode.streaming() {
+			if c.o.Mode.Streaming() {
 				s.Messages = f.line.n()
 			}
 			for _, r := range a.runs {

@@ -42,7 +42,7 @@ func newRun(c Conn, o *Options) (*run, error) {
 		acct: newAccount(len(o.Sizes)), sent: make([]uint64, len(o.Sizes)),
 	}
 	lanes := 1
-	if o.Mode.streaming() {
+	if o.Mode.Streaming() {
 		lanes = o.InFlight
 	}
 	largest := int(slices.Max(o.Sizes))

@@ -16,7 +16,7 @@ func (r Report) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.printf("%s on %s (%s)\n\n", orNone(r.Workload), orNone(r.Device), r.label())
 	switch {
-	case r.Mode.streaming():
+	case r.Mode.Streaming():
 		r.writeBandwidth(p)
 	case len(r.Series) > 1:
 		r.writeSideBySide(p)

@@ -137,6 +137,10 @@ func (b *benchFlags) check(mode bench.Mode) error {
 		return errors.New("--duration and --count exclude each other")
 	case b.given["count"] && b.count <= 0:
 		return fmt.Errorf("--count %d: it must be above 0", b.count)
+	case b.rate != 0 && !(b.rate >= bench.MinRate && b.rate <= bench.MaxRate):
+		return fmt.Errorf("--rate %g: it must be 0, or %g to %g", b.rate, bench.MinRate, bench.MaxRate)
+	case b.rate > 0 && mode.Streaming():
+		return fmt.Errorf("--rate is about round trips: --mode %s goes as fast as it can", b.mode)
 	case b.burst > 1 && mode != bench.RoundTrips:
 		return fmt.Errorf("--burst is about round trips: --mode %s does not go with it", b.mode)
 	case b.burst > 1 && b.rate > 0:
