@@ -87,7 +87,7 @@ func (o *options) completeIDs(cmd *cobra.Command, _ []string, begun string) ([]s
 	var out []string
 	for _, e := range list {
 		if strings.HasPrefix(e.ID, begun) {
-			out = append(out, e.ID+"\t"+string(e.Kind)+" of "+short(e.Workload))
+			out = append(out, e.ID+"\t"+kindOf(e)+" of "+short(e.Workload))
 		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

@@ -25,7 +25,7 @@ func writeExperiment(e experiment.Experiment) error {
 	}
 	row("experiment", e.ID)
 	row("time", e.Time.Local().Format(time.RFC3339))
-	row("kind", string(e.Kind))
+	row("kind", kindOf(e))
 	row("workload", e.Workload)
 	row("status", string(e.Status))
 	row("took", e.Duration.Round(time.Millisecond).String())
