@@ -21,6 +21,9 @@ type ServeOptions struct {
 	Clients int
 	// OnClient is called when a client has ended, one call at a time; nil: nobody is.
 	OnClient func(Served)
+	// Once ends Serve when the last of the clients that it serves has ended: one with
+	// several connections is as many clients here, which all come before one ends.
+	Once bool
 }
 
 // A Served is what a server says of one client that ended.
@@ -52,7 +55,7 @@ var (
 	errSilent = errors.New("the client is silent")
 )
 
-// Serve answers the clients that accept returns, until ctx ends or accept fails; then
+// Serve answers the clients that accept returns, until ctx ends, accept fails or o.Once does; then
 // it ends the clients that are left and returns accept's error, or nil after ctx. A
 // client that breaks the protocol or goes away only ends its own connection.
 func Serve(ctx context.Context, accept func(context.Context) (Conn, error), o ServeOptions) error {
@@ -64,6 +67,7 @@ func Serve(ctx context.Context, accept func(context.Context) (Conn, error), o Se
 	defer all.Wait()
 	defer cancel()
 	var mu sync.Mutex // guards o.OnClient
+	var served atomic.Int32
 	serving := make(chan struct{}, o.Clients)
 	refusing := make(chan struct{}, maxRefusals)
 	for {
@@ -88,13 +92,19 @@ func Serve(ctx context.Context, accept func(context.Context) (Conn, error), o Se
 				continue
 			}
 		}
+		if !busy {
+			served.Add(1)
+		}
 		all.Go(func() {
-			served := serveOne(ctx, c, o, busy)
+			client := serveOne(ctx, c, o, busy)
 			<-slot
 			mu.Lock()
 			defer mu.Unlock()
 			if o.OnClient != nil {
-				o.OnClient(served)
+				o.OnClient(client)
+			}
+			if !busy && served.Add(-1) == 0 && o.Once {
+				cancel()
 			}
 		})
 	}

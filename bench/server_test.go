@@ -134,3 +134,53 @@ func TestServe(t *testing.T) {
 		t.Errorf("error %v, want accept's", err)
 	}
 }
+
+// TestServeOnce: a server of one client ends when the last of its connections has.
+func TestServeOnce(t *testing.T) {
+	conns := make(chan Conn)
+	accept := func(ctx context.Context) (Conn, error) {
+		select {
+		case c := <-conns:
+			return c, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	var ended []error
+	done := make(chan error)
+	go func() {
+		done <- Serve(t.Context(), accept, ServeOptions{Once: true, OnClient: func(s Served) { ended = append(ended, s.Err) }})
+	}()
+	dial := func() *pipe {
+		cl, sv := newPipe()
+		conns <- sv
+		return cl
+	}
+	second, c := dial(), codec{send: toServer, recv: toClient}
+	ask := func(m controlMsg, want string) {
+		t.Helper()
+		msg, err := c.encode(m)
+		if err == nil {
+			err = second.Send(t.Context(), msg)
+		}
+		answer := make([]byte, maxControl)
+		n := 0
+		if err == nil {
+			n, err = second.Recv(t.Context(), answer)
+		}
+		if err == nil {
+			_, err = c.decode(answer[:n], want)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", m.Kind, err)
+		}
+	}
+	ask(controlMsg{Kind: kindHello, Version: version, Workload: "w", Sizes: []int64{8}, InFlight: 1}, kindWelcome)
+	if rep, err := Client(t.Context(), dial(), Options{Sizes: []int64{8}, Count: 5, Workload: "w"}); err != nil || !rep.OK() {
+		t.Fatalf("first: %+v, %v", rep, err)
+	}
+	ask(controlMsg{Kind: kindFinish}, kindResult)
+	if err := <-done; err != nil || len(ended) != 2 || ended[0] != nil || ended[1] != nil {
+		t.Errorf("%v, clients: %v", err, ended)
+	}
+}

@@ -197,13 +197,8 @@ The port is open on the device's own address and on loopback only.`,
 			printf(os.Stdout, "Serving workload %q on %s, at %s.\n", b.workload, x.device, l.Addr())
 			bad := false
 			err = bench.Serve(ctx, func(ctx context.Context) (bench.Conn, error) { return l.Accept(ctx) }, bench.ServeOptions{
-				Device: x.device, Alloc: registered(x.transport),
-				OnClient: func(s bench.Served) {
-					bad = !writeServed(s) || bad
-					if b.once {
-						cancel()
-					}
-				},
+				Device: x.device, Alloc: registered(x.transport), Once: b.once,
+				OnClient: func(s bench.Served) { bad = !writeServed(s) || bad },
 			})
 			if err == nil && bad && b.once {
 				return exitCode(exitError)
