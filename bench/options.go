@@ -147,7 +147,7 @@ func (o *Options) settle(arms int) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	o.InFlight = min(o.InFlight, MaxSize/int(slices.Max(o.Sizes))) // a server's limit
+	o.InFlight = min(o.InFlight, MostInFlight(o.Sizes))
 	return nil
 }
 
@@ -183,6 +183,12 @@ func (o *Options) check() error {
 		}
 	}
 	return CheckSizes(o.Sizes)
+}
+
+// MostInFlight is how many messages of a stream may be under way at once on a connection:
+// for all of its sizes, which pass CheckSizes, since the server has one memory for them.
+func MostInFlight(sizes []int64) int {
+	return min(max(MaxSize/int(slices.Max(sizes)), 1), MaxInFlight)
 }
 
 // CheckSizes holds the limits of message sizes, which both ends keep.

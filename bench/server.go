@@ -205,8 +205,8 @@ func checkHello(m controlMsg) error {
 	if err := CheckSizes(m.Sizes); err != nil {
 		return err
 	}
-	if most := max(MaxSize/int(slices.Max(m.Sizes)), 1); m.InFlight < 1 || m.InFlight > min(most, MaxInFlight) {
-		return fmt.Errorf("%d messages in flight; at most %d of this size", m.InFlight, min(most, MaxInFlight))
+	if most := MostInFlight(m.Sizes); m.InFlight < 1 || m.InFlight > most {
+		return fmt.Errorf("%d messages in flight; at most %d of this size", m.InFlight, most)
 	}
 	return nil
 }

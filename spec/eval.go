@@ -269,33 +269,39 @@ func (e *evaluator) local(name string) cty.Value {
 	e.path = e.path[:len(e.path)-1]
 	if tooLarge(v) {
 		e.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Value too large",
-			Detail: fmt.Sprintf("A local value has at most %d characters or elements.", maxValue), Subject: attr.Expr.Range().Ptr()})
+			Detail: fmt.Sprintf("A local value has at most %d characters and elements.", maxValue), Subject: attr.Expr.Range().Ptr()})
 		v = cty.DynamicVal
 	}
 	e.localState[name], e.locals[name] = done, v
 	return v
 }
 
-// maxValue bounds a local value, so that a chain of them cannot double without end.
-const maxValue = 1 << 18
+// maxValue bounds a local value as a whole, so that a chain of them cannot double, nor each
+// repeat the one before, without end.
+const maxValue = 1 << 20
 
 func tooLarge(v cty.Value) bool {
+	rest := maxValue
+	return !fits(v, &rest)
+}
+
+// fits takes the characters and elements of v, those of its elements included, from rest,
+// and reports whether there were as many. It looks at no more than that: what a value is
+// built of can be there any number of times.
+func fits(v cty.Value, rest *int) bool {
 	switch {
 	case !v.IsKnown() || v.IsNull():
-		return false
 	case v.Type() == cty.String:
-		return len(v.AsString()) > maxValue
+		*rest -= len(v.AsString())
 	case v.CanIterateElements():
-		if v.LengthInt() > maxValue {
-			return true
-		}
-		for it := v.ElementIterator(); it.Next(); {
-			if _, e := it.Element(); tooLarge(e) {
-				return true
+		*rest -= v.LengthInt()
+		for it := v.ElementIterator(); *rest >= 0 && it.Next(); {
+			if _, e := it.Element(); !fits(e, rest) {
+				return false
 			}
 		}
 	}
-	return false
+	return *rest >= 0
 }
 
 // expr evaluates an expression; in is nil outside a workload. On error it adds

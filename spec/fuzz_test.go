@@ -74,6 +74,7 @@ func TestHardInputs(t *testing.T) {
 			}
 			return s
 		}() + "}\n", false},
+		{"locals that repeat each other", "locals {\n  a = [for i in range(1000) : i]\n  b = [for i in local.a : local.a]\n  c = [for i in local.a : local.b]\n}\n", false},
 		{"nested directives", "locals {\n  a = \"" + strings.Repeat("%{if true}", 100_000) + "\"\n}\n", false},
 		{"a huge range", "locals {\n  a = range(100000000)\n}\n", false},
 		{"loops within loops", "locals {\n  a = [for a in range(1024) : [for b in range(1024) : [for c in range(1024) : c]]]\n}\n", false},

@@ -111,10 +111,28 @@ func (b *benchFlags) options(all *pflag.FlagSet) (bench.Options, error) {
 			err = fmt.Errorf("%s: %w", from, err)
 		}
 	}
+	if err == nil && out.Mode.Streaming() {
+		err = b.checkInFlight(out.Sizes)
+	}
 	if err == nil {
 		b.arms, err = parseHints(b.hints)
 	}
 	return out, err
+}
+
+// checkInFlight refuses, or says of the default, that fewer messages are under way than was
+// meant, since the largest size bounds that for all.
+func (b *benchFlags) checkInFlight(sizes []int64) error {
+	most := bench.MostInFlight(sizes)
+	if b.inFlight <= most {
+		return nil
+	}
+	largest := param.FormatBytes(slices.Max(sizes))
+	if b.given["in-flight"] {
+		return fmt.Errorf("--in-flight %d: at most %d where a size is %s", b.inFlight, most, largest)
+	}
+	printf(os.Stderr, "Notice: %s in flight at once, of every size, since one is %s: measure it alone\n", param.Count(most, "message"), largest)
+	return nil
 }
 
 // check holds what a flag may say, and with which others, before the engine does: that

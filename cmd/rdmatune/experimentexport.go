@@ -39,6 +39,9 @@ func output(name string, write func(io.Writer) error) error {
 	if name == "" || name == "-" {
 		return write(os.Stdout)
 	}
+	if err := replaceable(name); err != nil {
+		return err
+	}
 	f, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o644))
 	if err != nil {
 		return asked(name, err)
@@ -48,6 +51,23 @@ func output(name string, write func(io.Writer) error) error {
 		return asked(name, err)
 	}
 	return asked(name, f.CloseAtomicallyReplace())
+}
+
+// replaceable refuses to put a file in the place of a spec, or of something that is no
+// regular file: a device, a pipe, a link to elsewhere.
+func replaceable(name string) error {
+	if strings.HasSuffix(name, ".hcl") {
+		return fmt.Errorf("write %s: the name of a spec; give the file another", name)
+	}
+	switch st, err := os.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return asked(name, err)
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("write %s: it is there and is no regular file", name)
+	}
+	return nil
 }
 
 // asked is err with the name of the file that was asked for, in place of the one that is

@@ -116,9 +116,10 @@ once without losing a message, and can undo all of it.`,
   rdmatune apply node.hcl
   rdmatune plan --node sim:dgx examples/allreduce.hcl
   rdmatune destroy`,
-		Version:       spec.Version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Version:           spec.Version,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return noneEmpty(cmd.Flags()) },
 	}
 	root.SetVersionTemplate(version(ibverbs.Built))
 	root.SetFlagErrorFunc(flagError)
@@ -135,6 +136,17 @@ once without losing a message, and can undo all of it.`,
 	root.AddCommand(newFacts(o), newSnapshot(o), newValidate(o), newPlan(o), newApply(o), newDestroy(o), newReconcile(o), newBench(o), newTune(o), newExperiments(o),
 		newConnections(o), newAudit(o), newEnv(o), newExec(o), newDoctor(o), newStatus(o), newVersion(), newDocs())
 	return root
+}
+
+// noneEmpty refuses a flag whose value is empty, as that of a script's variable is that was
+// never set: what would be done then was not asked for.
+func noneEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = errors.Join(err, fmt.Errorf("--%s: it needs a value; leave the flag out for its default", f.Name))
+		}
+	})
+	return err
 }
 
 func newVersion() *cobra.Command {

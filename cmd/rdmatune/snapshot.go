@@ -30,6 +30,9 @@ among them.`,
 			if !strings.HasSuffix(args[0], ".tar.gz") {
 				return fmt.Errorf("%s: the name must end in .tar.gz", args[0])
 			}
+			if err := replaceable(args[0]); err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			s, err := o.open(ctx)
 			if err != nil {

@@ -172,6 +172,9 @@ func (d *Driver) value(p cpupolicy.Policy, id param.ID) param.Value {
 	case len(text) > 0 && text[0] == '<':
 		return param.Unknown(files[id] + " is " + strconv.Quote(text))
 	case id == param.Governor, id == param.EnergyPreference:
+		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' || r == '(' }) {
+			return param.Unknown(fmt.Sprintf("%s is %.40q", files[id], text)) // no name that could be written back
+		}
 		return param.Text(text)
 	}
 	khz, err := strconv.ParseInt(text, 10, 64)
@@ -215,15 +218,18 @@ func (d *Driver) apply(ctx context.Context, p cpupolicy.Policy, cs []param.Chang
 	// A request that was clamped when it was made becomes real once the limit that
 	// clamped it moves. A second pass then writes what the first found in force.
 	for pass := range 2 {
+		var err error
 		for _, id := range d.order(p, wanted) {
-			if err := ctx.Err(); err != nil {
-				return err
+			if ctx.Err() != nil {
+				return errors.Join(err, ctx.Err())
 			}
-			if err := d.write(p, id, wanted[id]); err != nil {
-				return err
-			}
+			// One that is refused keeps nothing else from being restored.
+			err = errors.Join(err, d.write(p, id, wanted[id]))
 		}
-		err := d.settle(ctx, p, wanted)
+		if err != nil {
+			return err
+		}
+		err = d.settle(ctx, p, wanted)
 		if err == nil || pass > 0 {
 			return err
 		}

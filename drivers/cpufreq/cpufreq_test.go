@@ -2,6 +2,7 @@ package cpufreq_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,5 +143,32 @@ func TestHiddenRequest(t *testing.T) {
 		param.Order{Want: []param.Setting{{ID: param.MinKHz, Value: param.Int(1_800_000)}}})
 	if want := "governor=schedutil, min_khz=1800000, max_khz=3000000"; err != nil || show(got) != want {
 		t.Errorf("in force %s, %v; want %s", show(got), err, want)
+	}
+}
+
+// TestRefusedGovernor: a governor that the driver does not offer any more keeps the limits
+// from nothing.
+func TestRefusedGovernor(t *testing.T) {
+	fs := drivertest.Simulated(t, "small").FS()
+	d := cpufreq.New(fs)
+	got, err := d.Apply(t.Context(), policy("policy0"), []param.Change{
+		change(param.Governor, param.Text("turbo")), change(param.MinKHz, param.Int(1_800_000)), change(param.MaxKHz, param.Int(2_200_000)),
+	}, param.Order{})
+	if want := "governor=schedutil, min_khz=1800000, max_khz=2200000"; !errors.Is(err, syscall.EINVAL) || show(got) != want {
+		t.Errorf("in force %s, %v; want %s and EINVAL", show(got), err, want)
+	}
+}
+
+// TestNoGovernor: what is no name is not taken for one that can be written back.
+func TestNoGovernor(t *testing.T) {
+	for _, text := range []string{"(null)", "a b", "\x00", "power\x1b[31msave", "é"} {
+		m := sysfs.NewMem()
+		dir := "/sys/devices/system/cpu/cpufreq/policy0/"
+		m.File(dir+"affected_cpus", "0\n")
+		m.File(dir+"scaling_governor", text+"\n")
+		got, err := cpufreq.New(m.Open(t.TempDir(), nil)).Read(t.Context(), policy("policy0"))
+		if want := fmt.Sprintf("governor=? scaling_governor is %.40q, ", text); err != nil || !strings.HasPrefix(show(got), want) {
+			t.Errorf("%q: %s, %v; want %s", text, show(got), err, want)
+		}
 	}
 }
