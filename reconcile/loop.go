@@ -80,9 +80,10 @@ type Loop struct {
 
 	failures int // passes in a row that could not be made
 
-	mu     sync.Mutex
-	status Status    // guarded by mu
-	gave   time.Time // guarded by mu; the last sign of life
+	mu       sync.Mutex
+	status   Status    // guarded by mu
+	stopping bool      // guarded by mu
+	gave     time.Time // guarded by mu; the last sign of life
 }
 
 // New returns a loop that has looked at nothing yet.
@@ -240,12 +241,19 @@ func (l *Loop) Status() Status {
 	default:
 		s.Problems = append([]string{"the spec is invalid, and the last good one is kept: " + s.Spec.Invalid}, s.Problems...)
 	}
+	if l.stopping {
+		s.Problems = append([]string{"it is stopping"}, s.Problems...)
+	}
 	s.Healthy = len(s.Problems) == 0
 	return s
 }
 
-// stop ends the loop: with restore it puts the originals back first.
+// stop ends the loop: with restore it puts the originals back first. Who waits for a
+// healthy daemon is not to take one that is leaving for that.
 func (l *Loop) stop(restore bool) error {
+	l.mu.Lock()
+	l.stopping = true
+	l.mu.Unlock()
 	<-l.table.left
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()

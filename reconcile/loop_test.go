@@ -289,6 +289,9 @@ func TestStopByTheWatcher(t *testing.T) {
 			if (err == nil) != over || asked != over {
 				t.Errorf("%v, asked whether to restore: %v", err, asked)
 			}
+			if s := l.Status(); over && (s.Healthy || s.Problems[0] != "it is stopping") {
+				t.Errorf("healthy %v, problems %q", s.Healthy, s.Problems)
+			}
 		})
 	}
 }

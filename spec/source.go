@@ -2,11 +2,14 @@ package spec
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -34,6 +37,27 @@ func (s *Spec) Source() Source {
 		src.Texts[name] = f.Bytes
 	}
 	return src
+}
+
+// Given identifies what gave the variables their values, flags, files by their names and the
+// environment: two specs of one root and the same Given stay the same when files change. It
+// is empty when nothing did.
+func (s *Spec) Given() string {
+	if len(s.vars)+len(s.environ) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, v := range s.vars {
+		if v.Text != "" {
+			fmt.Fprintf(h, "text %q\n", v.Text)
+		} else if file, err := filepath.Abs(v.File); err == nil {
+			fmt.Fprintf(h, "file %q\n", file)
+		}
+	}
+	for _, kv := range slices.Sorted(slices.Values(s.environ)) {
+		fmt.Fprintf(h, "environ %q\n", kv)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // Load makes the spec again, as Load has from the files. Nothing is read from the disk.

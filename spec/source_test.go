@@ -115,3 +115,25 @@ func TestNoPath(t *testing.T) {
 		t.Errorf("path %q, root %q, %v", s.Path, s.Root, diags)
 	}
 }
+
+// TestGiven: what gives variables their values in another way is something else.
+func TestGiven(t *testing.T) {
+	of := func(environ []string, vars ...VarSource) string { return (&Spec{vars: vars, environ: environ}).Given() }
+	a, b := VarSource{Text: "x=1"}, VarSource{Text: "x=2"}
+	if got := of(nil); got != "" {
+		t.Errorf("%q with nothing given", got)
+	}
+	if of([]string{"A=1", "B=2"}, a) != of([]string{"B=2", "A=1"}, a) {
+		t.Error("the environment has an order")
+	}
+	seen := map[string]string{}
+	for name, got := range map[string]string{
+		"a": of(nil, a), "b": of(nil, b), "a, then b": of(nil, a, b), "b, then a": of(nil, b, a),
+		"a file": of(nil, VarSource{File: "x=1"}), "the environment": of([]string{"x=1"}),
+	} {
+		if seen[got] != "" || got == "" {
+			t.Errorf("%s and %s are both %q", name, seen[got], got)
+		}
+		seen[got] = name
+	}
+}

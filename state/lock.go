@@ -26,6 +26,8 @@ type Owner struct {
 	Since   time.Time `json:"since"`
 	// Spec is the root of the spec that a daemon keeps.
 	Spec string `json:"spec,omitempty"`
+	// Given identifies what gave that spec's variables their values (Spec.Given).
+	Given string `json:"given,omitempty"`
 }
 
 // A LockedError says that another process holds the lock.

@@ -190,7 +190,7 @@ func (o *options) change(ctx context.Context, sp *spec.Spec, kind experiment.Kin
 }
 
 // besideDaemon refuses what a running daemon would undo: another spec than the one it
-// keeps, and restoring the originals.
+// keeps, the same with other variables, and restoring the originals.
 func besideDaemon(runDir string, sp *spec.Spec) error {
 	err := state.Daemon(runDir)
 	d, running := errors.AsType[*state.DaemonError](err)
@@ -201,6 +201,8 @@ func besideDaemon(runDir string, sp *spec.Spec) error {
 		return fmt.Errorf("%w, and would put everything back: stop it first (systemctl stop rdmatune, or a SIGTERM to it)", err)
 	case sp.Root != d.Owner.Spec:
 		return fmt.Errorf("%w: apply that spec, or stop the daemon first to tune the node by %s", err, sp.Root)
+	case sp.Given() != d.Owner.Given:
+		return fmt.Errorf("%w, with other variables: give apply what it was given (%s), or stop it first", err, d.Owner.Command)
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (o *options) reconcile(ctx context.Context, args []string, f specFlags, r r
 	if err := errors.Join(rundir.Make(runDir), control.MakeRunDir(runDir)); err != nil {
 		return err
 	}
-	owner := state.Owner{PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second), Spec: first.Root}
+	owner := state.Owner{PID: os.Getpid(), BootID: s.bootID, Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second), Spec: first.Root, Given: first.Given()}
 	var sound func() error
 	if !r.dryRun {
 		lock, err := state.AcquireDaemon(runDir, owner)
