@@ -118,7 +118,7 @@ func (m *maker) workload(w spec.Workload) {
 	for _, want := range w.Wants {
 		policy.AllOrNone = policy.AllOrNone || want.AllOrNone
 		if want.Unavailable != "" {
-			m.note(&m.plan.Notes, w.Address, want.Kind, "", "not available here: %s", want.Unavailable)
+			m.note(&m.plan.Notes, w.Address, want.Kind, "", notHere+"%s", want.Unavailable)
 			continue
 		}
 		o := m.observation(w.Address, want.Kind)
@@ -177,7 +177,7 @@ func (m *maker) targets(w spec.Workload, want spec.Want, o param.Observation) {
 		i := slices.IndexFunc(o.Found, func(f param.Observed) bool { return f.Target.Name == t.Name })
 		if i < 0 {
 			if o.Err == nil {
-				m.note(&m.plan.Notes, w.Address, want.Kind, t.Name, "not available here: it was not found")
+				m.note(&m.plan.Notes, w.Address, want.Kind, t.Name, notHere+"it was not found")
 			}
 			continue
 		}

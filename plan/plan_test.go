@@ -174,7 +174,7 @@ state irq_affinity x/0 cpus original 0-3 written 1 [a]
   workload.a.irq_affinity["x/0"]: left alone: kernel-managed
   workload.a.irq_affinity["x/7"]: not available here: it was not found
 
-No changes. The node and its connections are as the spec wants them.
+No changes. What the spec wants beyond this is not available here.
 `},
 		{"a setting that cannot be read is an error, also when the whole kind cannot",
 			func() Input {
@@ -198,7 +198,7 @@ The plan has errors and cannot be applied.
   workload.a.frequency_lock: not available here: no cpufreq
   workload.a.irq_affinity: not available here: no interrupts
 
-No changes. The node and its connections are as the spec wants them.
+No changes. What the spec wants beyond this is not available here.
 `},
 		{"a workload without a process is pending",
 			input(nil, workload(a, pinWant("1"))).found(a, param.Pinning),

@@ -71,6 +71,9 @@ func (p *Plan) WriteText(w io.Writer, st Style) error {
 	return err
 }
 
+// notHere begins the note of something that the node does not have.
+const notHere = "not available here: "
+
 // noChanges says what it means that there is nothing to do.
 func (p *Plan) noChanges() string {
 	switch {
@@ -84,6 +87,8 @@ func (p *Plan) noChanges() string {
 		return " What is managed but not observable is left as it is."
 	case len(p.Pending) > 0:
 		return " What the spec wants beyond this is pending."
+	case slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.HasPrefix(n.Reason, notHere) }):
+		return " What the spec wants beyond this is not available here."
 	}
 	return " The node and its connections are as the spec wants them."
 }

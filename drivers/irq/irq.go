@@ -56,6 +56,11 @@ func (d *Driver) Discover(ctx context.Context, s param.Scope) ([]param.Target, e
 	if len(wanted) == 0 {
 		return targets, ctx.Err()
 	}
+	// A capture may lack it as a whole. Where a single interrupt's is missing there, nobody
+	// handles that one.
+	if !d.fs.IsDir("/proc/irq") {
+		return nil, errors.New("affinities cannot be read: /proc/irq is not there")
+	}
 	rows, err := drivers.Once(ctx, tableKey{}, func() ([]interrupts.Row, error) { return interrupts.Table(d.fs) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -40,6 +40,10 @@ func TestDiscover(t *testing.T) {
 	if _, err := d.Discover(t.Context(), param.Scope{Targets: []string{"0000:99:00.0/0"}}); !errors.Is(err, drivers.ErrUnavailable) {
 		t.Errorf("a function that is not there: %v", err)
 	}
+	bare := irq.New(sysfs.NewMem().Open(t.TempDir(), nil))
+	if _, err := bare.Discover(t.Context(), param.Scope{Targets: []string{"0000:10:00.0/0"}}); err == nil || errors.Is(err, drivers.ErrUnavailable) {
+		t.Errorf("a capture without affinities: %v", err)
+	}
 	for _, bad := range []string{"99", "eth0", "0000:10:00.0/x", "../../x/1"} {
 		if _, err := d.Discover(t.Context(), param.Scope{Targets: []string{bad}}); err == nil || errors.Is(err, drivers.ErrUnavailable) {
 			t.Errorf("Discover of %q: %v", bad, err)
