@@ -37,3 +37,11 @@ func hardware(d node.RDMA) bool {
 	driver := deref(d.Driver)
 	return d.PCI != nil && driver != "soft" && driver != "rdma_rxe" && driver != "siw"
 }
+
+// why is the reason that the fact at path is null.
+func (e *examiner) why(path string) string {
+	if why := e.Facts.Why[path]; why != "" {
+		return clip(why)
+	}
+	return "this node does not say"
+}

@@ -20,11 +20,19 @@ func (e *examiner) tuning() {
 	e.memlock()
 	e.bounceBuffers()
 	e.hugePages()
-	list := "(unknown)"
+	e.isolation()
+}
+
+// isolation says which CPUs the scheduler leaves alone.
+func (e *examiner) isolation() {
+	f := Finding{Check: "isolation", Subject: "node", Level: Unknown, Message: "which CPUs are isolated is not told"}
+	value := "(" + e.why("cpus.isolated") + ")"
 	if e.Facts.CPUs.Isolated != nil {
-		list = orNone(*e.Facts.CPUs.Isolated)
+		value = orNone(*e.Facts.CPUs.Isolated)
+		f.Level, f.Message = Fine, "isolated CPUs: "+value
 	}
-	e.add(Finding{Check: "isolation", Subject: "node", Level: Fine, Message: "isolated CPUs: " + list, Evidence: []Evidence{{"/sys/devices/system/cpu/isolated", list}}})
+	f.Evidence = []Evidence{{"/sys/devices/system/cpu/isolated", value}}
+	e.add(f)
 }
 
 // frequency says whether the CPUs near NICs have a fixed frequency.
@@ -97,24 +105,38 @@ func (e *examiner) interrupts() {
 		if err != nil {
 			continue
 		}
-		far, unknown := 0, 0
-		for _, v := range d.IRQs {
-			if v.Affinity == nil {
-				unknown++
-			} else if set, err := cpulist.ParseKernel(*v.Affinity); err == nil && set.Intersection(local).IsEmpty() {
-				far++
-			}
-		}
+		far, unknown := placed(d.IRQs, local)
+		count := param.Count(len(d.IRQs), "interrupt")
 		f := Finding{
-			Check: "interrupts", Subject: d.Name, Level: Fine, Message: param.Count(len(d.IRQs)-far-unknown, "interrupt") + " near the device",
+			Check: "interrupts", Subject: d.Name, Level: Fine, Message: count + " near the device",
 			Evidence: []Evidence{{"local CPUs", orNone(*d.LocalCPUs)}, {"interrupts on other CPUs", strconv.Itoa(far)}},
 		}
+		if unknown > 0 {
+			// One that is not known may be a far one: the others being near is not enough.
+			f.Level, f.Message = Unknown, fmt.Sprintf("which CPUs take %d of %s is not known", unknown, count)
+			f.Evidence = append(f.Evidence, Evidence{"interrupts of unknown affinity", fmt.Sprintf("%d (%s)", unknown, e.why("rdma."+d.Name+".irqs.affinity"))})
+		}
 		if far > 0 {
-			f.Level, f.Message = Warning, fmt.Sprintf("%d of %s on CPUs of another NUMA node", far, param.Count(len(d.IRQs), "interrupt"))
+			f.Level, f.Message = Warning, fmt.Sprintf("%d of %s on CPUs of another NUMA node", far, count)
 			f.Why, f.Do = "completions then cross the socket link twice", "irq_affinity in the spec"
 		}
 		e.add(f)
 	}
+}
+
+// placed counts the interrupts that go to none of the local CPUs, and those of which it is
+// not known where they go.
+func placed(irqs []node.IRQ, local cpulist.Set) (far, unknown int) {
+	for _, v := range irqs {
+		if v.Affinity == nil {
+			unknown++
+		} else if set, err := cpulist.ParseKernel(*v.Affinity); err != nil {
+			unknown++
+		} else if set.Intersection(local).IsEmpty() {
+			far++
+		}
+	}
+	return far, unknown
 }
 
 func (e *examiner) numaBalancing() {
@@ -166,8 +188,8 @@ func (e *examiner) memlock() {
 
 // bounceBuffers says whether DMA goes through copies.
 func (e *examiner) bounceBuffers() {
-	cmdline, _ := e.fs.ReadString("/proc/cmdline")
-	info, _ := e.fs.ReadString("/proc/cpuinfo")
+	cmdline, cmdlineErr := e.fs.ReadString("/proc/cmdline")
+	info, infoErr := e.fs.ReadString("/proc/cpuinfo")
 	var evidence []Evidence
 	for w := range strings.FieldsSeq(cmdline) {
 		if value, ok := strings.CutPrefix(w, "swiotlb="); ok && slices.Contains(strings.Split(value, ","), "force") {
@@ -183,6 +205,15 @@ func (e *examiner) bounceBuffers() {
 		evidence = append(evidence, ev)
 	}
 	f := Finding{Check: "bounce-buffers", Subject: "node", Level: Fine, Message: "nothing forces DMA through bounce buffers", Evidence: evidence}
+	for _, unread := range []struct {
+		path string
+		err  error
+	}{{"/proc/cmdline", cmdlineErr}, {"/proc/cpuinfo", infoErr}} {
+		if unread.err != nil {
+			f.Level, f.Message = Unknown, "whether DMA goes through bounce buffers is not told"
+			f.Evidence = append(f.Evidence, Evidence{unread.path, reason(unread.err)})
+		}
+	}
 	for _, ev := range evidence {
 		if ev.Path != "/sys/kernel/debug/swiotlb/io_tlb_used" {
 			f.Level, f.Message = Warning, "DMA may go through bounce buffers"
@@ -211,16 +242,24 @@ func (e *examiner) daemons() {
 	running := map[string][]int{}
 	pids, err := e.Node.Procs().PIDs()
 	if err != nil {
-		if e.Node.Kind() == node.Local {
-			e.add(Finding{Check: "daemons", Subject: "node", Level: Unknown, Message: "processes cannot be listed", Evidence: []Evidence{{"/proc", reason(err)}}})
-		}
+		e.add(Finding{Check: "daemons", Subject: "node", Level: Unknown, Message: "processes cannot be listed", Evidence: []Evidence{{"/proc", reason(err)}}})
 		return
 	}
+	seen := 0
 	for _, pid := range pids {
 		comm, err := e.Node.Procs().Comm(pid)
-		if err == nil && (comm == "irqbalance" || comm == "tuned" || comm == "power-profiles-" || comm == "tlp") {
+		if err != nil {
+			continue
+		}
+		seen++
+		if comm == "irqbalance" || comm == "tuned" || comm == "power-profiles-" || comm == "tlp" {
 			running[comm] = append(running[comm], pid)
 		}
+	}
+	if seen == 0 {
+		// Captures hold few processes or none, which is no sign of what ran.
+		e.add(Finding{Check: "daemons", Subject: "node", Level: Unknown, Message: "whether irqbalance or tuned is running is not told", Evidence: []Evidence{{"/proc", "(no process)"}}})
+		return
 	}
 	if len(running) == 0 {
 		e.add(Finding{Check: "daemons", Subject: "node", Level: Fine, Message: "neither irqbalance nor tuned is running"})
