@@ -98,6 +98,10 @@ func (e *examiner) idleStates() {
 // interrupts says whether each NIC's interrupts are near it.
 func (e *examiner) interrupts() {
 	for _, d := range e.Facts.RDMA {
+		if hardware(d) && d.IRQs == nil {
+			e.add(Finding{Check: "interrupts", Subject: d.Name, Level: Unknown, Message: "which interrupts it has is not known", Evidence: []Evidence{{"interrupts", "(" + e.why("rdma."+d.Name+".irqs") + ")"}}})
+			continue
+		}
 		if !hardware(d) || len(d.IRQs) == 0 || d.LocalCPUs == nil {
 			continue
 		}

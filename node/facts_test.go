@@ -154,6 +154,28 @@ func TestIsolcpus(t *testing.T) {
 	}
 }
 
+// TestIRQsUnread: without a table of interrupts, that none are listed does not mean that
+// there are none.
+func TestIRQsUnread(t *testing.T) {
+	const dev = "sys/bus/pci/devices/0000:43:00.0/"
+	for name, tc := range map[string]struct {
+		more    []txtar.File
+		unknown bool
+		why     string
+	}{
+		"neither":           {nil, true, "/proc/interrupts: no such file or directory"},
+		"a table":           {[]txtar.File{{Name: "proc/interrupts", Data: []byte("     CPU0\n")}}, false, "neither"},
+		"vectors, no table": {[]txtar.File{{Name: dev + "msi_irqs/40", Data: []byte("msix\n")}}, false, ""},
+	} {
+		f := facts(t, open(t, fixture.Files(t, append(tc.more,
+			txtar.File{Name: dev + "infiniband/qib0/fw_ver", Data: []byte("1\n")},
+			txtar.File{Name: "sys/class/infiniband/qib0@", Data: []byte("../../bus/pci/devices/0000:43:00.0/infiniband/qib0")})...)))
+		if why := f.Why["rdma.qib0.irqs"]; len(f.RDMA) != 1 || (f.RDMA[0].IRQs == nil) != tc.unknown || !strings.Contains(why, tc.why) || (tc.why == "") != (why == "") {
+			t.Errorf("%s: %+v, %q", name, f.RDMA, why)
+		}
+	}
+}
+
 func BenchmarkOpenDGX(b *testing.B) {
 	for b.Loop() {
 		open(b, "sim:dgx")

@@ -30,6 +30,7 @@ type survey struct {
 	online   cpulist.Set         // from facts.CPUs.Online; empty when that is unknown
 	numa     map[int]cpulist.Set // online CPUs of each NUMA node; nil without any
 	rows     []interrupts.Row
+	rowsErr  error             // why there are no rows
 	pciReals map[string]string // PCI function -> its directory
 }
 
@@ -217,11 +218,10 @@ func matchesWord(pattern, word string) bool {
 
 // interruptTable reads /proc/interrupts for all devices at once.
 func (s *survey) interruptTable() {
-	rows, err := interrupts.Table(s.fs)
-	if err != nil {
-		s.why("rdma.irqs.name", reason(err))
+	s.rows, s.rowsErr = interrupts.Table(s.fs)
+	if s.rowsErr != nil {
+		s.why("rdma.irqs.name", reason(s.rowsErr))
 	}
-	s.rows = rows
 }
 
 // dirNames lists the subdirectories of dir, links to directories included, in

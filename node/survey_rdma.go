@@ -68,14 +68,26 @@ func (s *survey) rdmaDevice(name string) RDMA {
 	if n, err := s.fs.ReadInt(s.functionDir(function) + "/sriov_numvfs"); err == nil && n >= 0 && n <= 1<<16 {
 		d.VFs = new(int(n))
 	}
-	d.IRQs = []IRQ{}
-	for _, f := range s.functions(function, d.Netdevs) {
-		d.IRQs = append(d.IRQs, s.irqs(path+"irqs", f, d.Driver)...)
-	}
-	if len(d.IRQs) == 0 {
-		s.why(path+"irqs", "neither "+interrupts.MSIDir(function)+" nor /proc/interrupts names an interrupt of it")
-	}
+	d.IRQs = s.deviceIRQs(path+"irqs", function, &d)
 	return d
+}
+
+// deviceIRQs returns the vectors of all functions of an RDMA device, nil when none are
+// listed and the table that could name one cannot be read.
+func (s *survey) deviceIRQs(path, function string, d *RDMA) []IRQ {
+	irqs := []IRQ{}
+	for _, f := range s.functions(function, d.Netdevs) {
+		irqs = append(irqs, s.irqs(path, f, d.Driver)...)
+	}
+	switch {
+	case len(irqs) > 0:
+	case s.rowsErr != nil:
+		s.why(path, interrupts.MSIDir(function)+" names no interrupt of it, and "+reason(s.rowsErr))
+		return nil
+	default:
+		s.why(path, "neither "+interrupts.MSIDir(function)+" nor /proc/interrupts names an interrupt of it")
+	}
+	return irqs
 }
 
 // rdmaDriver returns the driver of the device: of its parent, or that of a software

@@ -247,6 +247,10 @@ func (r *resolver) irq(w *Want, dev *node.RDMA) {
 			w.Unavailable = fmt.Sprintf("%s has no interrupts of its own (%s)", dev.Name, why(r.facts, "rdma."+dev.Name+".pci"))
 			return
 		}
+		if dev.IRQs == nil {
+			r.errorAt(w.Range, "Interrupts not known", "Which interrupt vectors %s (PCI function %s) has is not known: %s.", dev.Name, *dev.PCI, why(r.facts, "rdma."+dev.Name+".irqs"))
+			return
+		}
 		r.errorAt(w.Range, "No interrupts", "No interrupt vector of %s (PCI function %s) was found: msi_irqs is absent or empty and no row of /proc/interrupts names it.", dev.Name, *dev.PCI)
 		return
 	}

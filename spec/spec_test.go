@@ -45,7 +45,7 @@ func testFacts() *node.Facts {
 		f.RDMA = append(f.RDMA, d)
 	}
 	f.RDMA = append(f.RDMA,
-		node.RDMA{Name: "odd0", PCI: s("0000:20:00.0")},
+		node.RDMA{Name: "odd0", PCI: s("0000:20:00.0"), IRQs: []node.IRQ{}},
 		node.RDMA{Name: "soft0", Driver: s("soft"), Netdevs: []string{"lo"}, LocalCPUs: s("0-6")})
 	for c := range 7 {
 		f.Cpufreq = append(f.Cpufreq, node.Policy{Policy: fmt.Sprintf("policy%d", c), CPUs: s(fmt.Sprint(c)), Driver: s("acpi-cpufreq"),

@@ -46,6 +46,8 @@ func (l *looker) chain(p *Process, u *Use) *Chain {
 	c.Near, c.InterruptsNear = near(threads, dev.LocalCPUs), near(irqs, dev.LocalCPUs)
 	c.Verdict = c.nearness(dev.LocalCPUs)
 	switch {
+	case dev.IRQs == nil && dev.PCI != nil:
+		c.Verdict += "; which interrupts the device has is not known"
 	case len(dev.IRQs) == 0:
 		c.Verdict += "; the device has no interrupts of its own"
 	case unknown > 0:

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rdmatune/rdmatune/drivers/verbs/control"
@@ -37,6 +38,24 @@ func TestChainOfAVector(t *testing.T) {
 		c := (&looker{facts: facts}).chain(tc.p, &Use{Device: "mlx5_0"})
 		if c.Exact != tc.exact || c.InterruptCPUs != tc.cpus || c.Verdict != tc.verdict {
 			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+// TestChainWithoutInterrupts: interrupts that are not known are not said to be none.
+func TestChainWithoutInterrupts(t *testing.T) {
+	pci := "0000:43:00.0"
+	for _, tc := range []struct {
+		dev     node.RDMA
+		verdict string
+	}{
+		{node.RDMA{Name: "d", PCI: &pci}, "; which interrupts the device has is not known"},
+		{node.RDMA{Name: "d", PCI: &pci, IRQs: []node.IRQ{}}, "; the device has no interrupts of its own"},
+		{node.RDMA{Name: "d"}, "; the device has no interrupts of its own"},
+	} {
+		c := (&looker{facts: &node.Facts{RDMA: []node.RDMA{tc.dev}}}).chain(&Process{}, &Use{Device: "d"})
+		if !strings.HasSuffix(c.Verdict, tc.verdict) {
+			t.Errorf("%+v: %q, want %q", tc.dev, c.Verdict, tc.verdict)
 		}
 	}
 }

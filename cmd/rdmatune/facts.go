@@ -65,6 +65,14 @@ func showInt(p *int) string {
 	return fmt.Sprint(*p)
 }
 
+// showCount is how many items a list has; nil is unknown, not empty.
+func showCount[T any](list []T) string {
+	if list == nil {
+		return unknownText
+	}
+	return fmt.Sprint(len(list))
+}
+
 func showKHz(p *int64) string {
 	if p == nil {
 		return unknownText
@@ -106,7 +114,7 @@ func writeFacts(out io.Writer, f *node.Facts) error {
 		for _, r := range f.RDMA {
 			netdevs := strings.Join(r.Netdevs, ",")
 			row(r.Name, show(r.PCI), showInt(r.NUMANode), show(r.LocalCPUs), show(&netdevs), show(r.Driver), show(r.Firmware),
-				show(r.LinkLayer), show(r.State), len(r.IRQs))
+				show(r.LinkLayer), show(r.State), showCount(r.IRQs))
 		}
 	}
 	if len(f.GPUs) > 0 {
