@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +173,37 @@ func TestIRQsUnread(t *testing.T) {
 			txtar.File{Name: "sys/class/infiniband/qib0@", Data: []byte("../../bus/pci/devices/0000:43:00.0/infiniband/qib0")})...)))
 		if why := f.Why["rdma.qib0.irqs"]; len(f.RDMA) != 1 || (f.RDMA[0].IRQs == nil) != tc.unknown || !strings.Contains(why, tc.why) || (tc.why == "") != (why == "") {
 			t.Errorf("%s: %+v, %q", name, f.RDMA, why)
+		}
+	}
+}
+
+// TestGPUsLeftOut: a display device whose maker cannot be read may be a GPU, and the facts
+// say so.
+func TestGPUsLeftOut(t *testing.T) {
+	device := func(name, class, vendor string) []txtar.File {
+		files := []txtar.File{{Name: "sys/bus/pci/devices/" + name + "/class", Data: []byte(class + "\n")}}
+		if vendor != "" {
+			files = append(files, txtar.File{Name: "sys/bus/pci/devices/" + name + "/vendor", Data: []byte(vendor + "\n")})
+		}
+		return files
+	}
+	for name, tc := range map[string]struct {
+		files []txtar.File
+		gpus  int
+		why   string
+	}{
+		"no vendor":              {device("0004:04:00.0", "0x030000", ""), 0, "0004:04:00.0"},
+		"accelerator, no vendor": {device("0004:04:00.0", "0x120000", ""), 0, "0004:04:00.0"},
+		"one of two":             {append(device("0004:05:00.0", "0x030000", ""), device("0004:04:00.0", "0x030000", "0x10de")...), 1, "0004:05:00.0"},
+		"many": {slices.Concat(device("0035:03:00.0", "0x030000", ""), device("0004:04:00.0", "0x030000", ""), device("0004:05:00.0", "0x038000", ""),
+			device("0035:04:00.0", "0x030000", ""), device("0035:05:00.0", "0x030000", "")), 0, "0004:04:00.0, 0004:05:00.0, 0035:03:00.0 and 2 more"},
+		"a 3D controller":   {device("0004:04:00.0", "0x030200", ""), 1, ""},
+		"a plain screen":    {device("0004:04:00.0", "0x030000", "0x1a03"), 0, ""},
+		"no display at all": {device("0004:04:00.0", "0x020000", ""), 0, ""},
+	} {
+		f := facts(t, open(t, fixture.Files(t, tc.files...)))
+		if why := f.Why["gpus"]; len(f.GPUs) != tc.gpus || !strings.HasSuffix(why, tc.why) || (why == "") != (tc.why == "") {
+			t.Errorf("%s: %+v, %q", name, f.GPUs, why)
 		}
 	}
 }

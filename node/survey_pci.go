@@ -159,8 +159,16 @@ func (s *survey) gpus() {
 		return
 	}
 	s.facts.GPUs = []GPU{}
+	var doubtful []string
 	for _, name := range names {
-		if !pci.Valid(name) || !s.isGPU(pciDir+"/"+name) {
+		if !pci.Valid(name) {
+			continue
+		}
+		is, doubt := s.isGPU(pciDir + "/" + name)
+		if doubt {
+			doubtful = append(doubtful, name)
+		}
+		if !is {
 			continue
 		}
 		node := s.numaNode("gpus."+name+".numa_node", name)
@@ -168,22 +176,44 @@ func (s *survey) gpus() {
 			PCI: name, NUMANode: node, LocalCPUs: s.localCPUs("gpus."+name+".local_cpus", name, node),
 		})
 	}
+	s.gpusLeftOut(doubtful)
 	slices.SortFunc(s.facts.GPUs, func(a, b GPU) int { return strings.Compare(a.PCI, b.PCI) })
 }
 
-func (s *survey) isGPU(dir string) bool {
+// gpuClasses are the PCI classes of GPUs, with the makers that sell GPUs under them: nil
+// for all. Some of those devices are a plain screen's, when another made them.
+var gpuClasses = map[string][]string{
+	"0302": nil,
+	"0300": {"0x10de", "0x1002"},
+	"0380": {"0x1002"},
+	"1200": {"0x1002"},
+}
+
+// isGPU reports whether the function at dir computes; doubtful when its class leaves that
+// to its maker, who cannot be read.
+func (s *survey) isGPU(dir string) (is, doubtful bool) {
 	class := s.optional(dir + "/class") // "0x030200"
 	if len(class) != 8 {
-		return false
+		return false, false
 	}
-	switch class[2:6] {
-	case "0302":
-		return true
-	case "0300":
-		vendor := s.optional(dir + "/vendor")
-		return vendor == "0x10de" || vendor == "0x1002"
-	case "0380", "1200":
-		return s.optional(dir+"/vendor") == "0x1002"
+	makers, ok := gpuClasses[class[2:6]]
+	if !ok || makers == nil {
+		return ok, false
 	}
-	return false
+	vendor := s.optional(dir + "/vendor")
+	return slices.Contains(makers, vendor), vendor == ""
+}
+
+// gpusLeftOut notes the functions that may be GPUs, of which the list has none.
+func (s *survey) gpusLeftOut(functions []string) {
+	const most = 3
+	if len(functions) == 0 {
+		return
+	}
+	slices.Sort(functions)
+	text := strings.Join(functions[:min(len(functions), most)], ", ")
+	if more := len(functions) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	s.why("gpus", "display devices and accelerators whose vendor cannot be read are left out: "+text)
 }
