@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rdmatune/rdmatune/internal/ethnl"
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // coalesceDir is where a node at rest has the coalescing of netdev, one file for
@@ -115,7 +116,7 @@ func (n *Node) SetCoalesce(netdev string, want ethnl.Coalesce) error {
 
 // netdevName refuses what cannot be the name of a network device: it becomes a path.
 func netdevName(s string) error {
-	if s == "" || len(s) > 15 || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
+	if s == "" || len(s) > 15 || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") || printable.Line(s) != s {
 		return fmt.Errorf("%.40q is not the name of a network device", s)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/fixture"
 	"github.com/rdmatune/rdmatune/internal/golden"
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/node"
 )
 
@@ -204,6 +205,36 @@ func TestGPUsLeftOut(t *testing.T) {
 		f := facts(t, open(t, fixture.Files(t, tc.files...)))
 		if why := f.Why["gpus"]; len(f.GPUs) != tc.gpus || !strings.HasSuffix(why, tc.why) || (why == "") != (tc.why == "") {
 			t.Errorf("%s: %+v, %q", name, f.GPUs, why)
+		}
+	}
+}
+
+// TestOddNames: a device or netdev of a name that no terminal should get is left out, and
+// the facts say so in characters that one may.
+func TestOddNames(t *testing.T) {
+	const dev = "sys/bus/pci/devices/0000:43:00.0/"
+	for _, odd := range []string{"a\x1b[31mb", "a\nb", "a\u009b2J", "a\u202eb", "a\xffb"} {
+		f := facts(t, open(t, fixture.Files(t,
+			txtar.File{Name: "sys/class/infiniband/" + odd + "/fw_ver", Data: []byte("1\n")},
+			txtar.File{Name: "sys/class/infiniband/mlx5_0/fw_ver", Data: []byte("1\n")},
+			txtar.File{Name: "sys/class/infiniband/mlx5_0/device@", Data: []byte("../../../bus/pci/devices/0000:43:00.0")},
+			txtar.File{Name: "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", Data: []byte(odd + "\n")},
+			txtar.File{Name: "sys/class/net/" + odd + "/address"},
+			txtar.File{Name: "sys/class/net/größe0/address"},
+			txtar.File{Name: dev + "net/" + odd + "/address"},
+			txtar.File{Name: dev + "net/größe0/address"},
+			txtar.File{Name: "sys/bus/pci/devices/0000:43:00.0" + odd + "/class", Data: []byte("0x030200\n")},
+		)))
+		if len(f.RDMA) != 1 || f.RDMA[0].Name != "mlx5_0" || cmp.Diff([]string{"größe0"}, f.RDMA[0].Netdevs) != "" || len(f.GPUs) != 0 {
+			t.Errorf("%q: RDMA devices %+v, GPUs %+v", odd, f.RDMA, f.GPUs)
+		}
+		if len(f.Netdevs) != 1 || f.Netdevs[0].Name != "größe0" {
+			t.Errorf("%q: netdevs %+v", odd, f.Netdevs)
+		}
+		for _, list := range []string{"rdma", "netdevs"} {
+			if why := f.Why[list]; !strings.Contains(why, "left out") || printable.Line(why) != why {
+				t.Errorf("%q: why of %s: %q", odd, list, why)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/interrupts"
 	"github.com/rdmatune/rdmatune/internal/natural"
+	"github.com/rdmatune/rdmatune/internal/printable"
 	"github.com/rdmatune/rdmatune/internal/sysfs"
 )
 
@@ -234,4 +236,19 @@ func (s *survey) dirNames(dir string) ([]string, error) {
 	names = slices.DeleteFunc(names, func(name string) bool { return !s.fs.IsDir(dir + "/" + name) })
 	slices.SortStableFunc(names, natural.Compare)
 	return names, nil
+}
+
+// deviceNames is dirNames for a list of devices, the fact at path. A name that cannot be
+// printed as it is (a capture may have any) is left out, since it would be shown and be
+// asked for.
+func (s *survey) deviceNames(path, dir string) ([]string, error) {
+	names, err := s.dirNames(dir)
+	names = slices.DeleteFunc(names, func(name string) bool {
+		odd := printable.Line(name) != name
+		if odd {
+			s.why(path, fmt.Sprintf("%.40q in %s is no name of a device, and left out", name, dir))
+		}
+		return odd
+	})
+	return names, err
 }

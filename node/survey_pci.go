@@ -126,7 +126,7 @@ func (s *survey) driverOf(path, dir string) *string {
 
 // netdevs reads the network devices of the node's own namespace.
 func (s *survey) netdevs() {
-	names, err := s.dirNames("/sys/class/net")
+	names, err := s.deviceNames("netdevs", netDir)
 	if err != nil {
 		s.why("netdevs", reason(err))
 		return

@@ -20,7 +20,7 @@ const (
 
 // rdma reads the RDMA devices, whatever they are called.
 func (s *survey) rdma() {
-	names, err := s.dirNames(rdmaDir)
+	names, err := s.deviceNames("rdma", rdmaDir)
 	if err != nil {
 		s.why("rdma", reason(err))
 		s.facts.RDMA = []RDMA{}
