@@ -239,6 +239,42 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
+// TestOddTexts: what files and links say is shown on terminals, too.
+func TestOddTexts(t *testing.T) {
+	const dev, odd = "sys/bus/pci/devices/0000:43:00.0/", "a\x1b[31mb\u009b2J\n"
+	dir := fixture.Files(t,
+		txtar.File{Name: "proc/sys/kernel/hostname", Data: []byte(odd)},
+		txtar.File{Name: "proc/version", Data: []byte("Linux version " + odd)},
+		txtar.File{Name: "proc/interrupts", Data: []byte("     CPU0\n 40:  0  PCI-MSI 1-edge      " + odd)},
+		txtar.File{Name: "sys/class/infiniband/mlx5_0@", Data: []byte("../../bus/pci/devices/0000:43:00.0/infiniband/mlx5_0")},
+		txtar.File{Name: dev + "infiniband/mlx5_0/fw_ver", Data: []byte(odd)},
+		txtar.File{Name: dev + "infiniband/mlx5_0/ports/1/link_layer", Data: []byte(odd)},
+		txtar.File{Name: dev + "infiniband/mlx5_0/ports/1/state", Data: []byte("4: " + odd)},
+		txtar.File{Name: dev + "infiniband/mlx5_0/device/driver@", Data: []byte("../../../../drivers/" + strings.TrimSpace(odd))},
+		txtar.File{Name: dev + "msi_irqs/40", Data: []byte("msix\n")},
+		txtar.File{Name: "sys/devices/system/cpu/online", Data: []byte("0\n")},
+		txtar.File{Name: "sys/devices/system/cpu/cpufreq/policy0/affected_cpus", Data: []byte("0\n")},
+		txtar.File{Name: "sys/devices/system/cpu/cpufreq/policy0/scaling_governor", Data: []byte(odd)},
+		txtar.File{Name: "sys/devices/system/cpu/cpufreq/policy0/scaling_driver", Data: []byte(odd)},
+		txtar.File{Name: "sys/devices/system/cpu/cpufreq/policy0/scaling_available_governors", Data: []byte(odd)},
+		txtar.File{Name: "sys/devices/system/cpu/cpufreq/policy0/energy_performance_available_preferences", Data: []byte(odd)},
+	)
+	f := facts(t, open(t, dir))
+	const want = "a?[31mb?2J"
+	if len(f.RDMA) != 1 || len(f.RDMA[0].IRQs) != 1 || len(f.Cpufreq) != 1 {
+		t.Fatalf("%+v", f)
+	}
+	d, p := f.RDMA[0], f.Cpufreq[0]
+	for name, got := range map[string]*string{
+		"hostname": f.Hostname, "kernel": f.Kernel, "firmware": d.Firmware, "link layer": d.LinkLayer, "state": d.State, "driver": d.Driver,
+		"interrupt": d.IRQs[0].Name, "governor": p.Governor, "cpufreq driver": p.Driver, "governors": &p.Governors[0], "preferences": &p.EnergyPreferences[0],
+	} {
+		if got == nil || *got != want {
+			t.Errorf("%s: %v, want %q", name, got, want)
+		}
+	}
+}
+
 func BenchmarkOpenDGX(b *testing.B) {
 	for b.Loop() {
 		open(b, "sim:dgx")

@@ -63,7 +63,7 @@ func (n *Node) Facts(ctx context.Context) (*Facts, error) {
 // why notes the reason that the fact at path is null, or what is to be said of it.
 func (s *survey) why(path, reason string) {
 	if _, said := s.facts.Why[path]; !said {
-		s.facts.Why[path] = reason
+		s.facts.Why[path] = printable.Line(reason)
 	}
 }
 
@@ -75,7 +75,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// text returns the content of a file, nil and a reason at path when it has none.
+// text returns the content of a file as one printable line, nil and a reason at path when
+// it has none.
 func (s *survey) text(path, file string) *string {
 	t, err := s.fs.ReadString(file)
 	switch {
@@ -86,8 +87,7 @@ func (s *survey) text(path, file string) *string {
 		s.why(path, file+": empty")
 		return nil
 	}
-	t = strings.ToValidUTF8(t, "?")
-	return &t
+	return new(printable.Line(t))
 }
 
 // khz returns the positive integer of a cpufreq file.
@@ -138,7 +138,7 @@ func (s *survey) system() {
 	if s.facts.Kernel == nil {
 		// "Linux version 6.1.0-13-amd64 (...)"
 		if words := strings.Fields(s.optional("/proc/version")); len(words) > 2 && words[1] == "version" {
-			s.facts.Kernel = &words[2]
+			s.facts.Kernel = new(printable.Line(words[2]))
 			delete(s.facts.Why, "kernel")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/cpupolicy"
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // processors reads the CPU sets and the cores.
@@ -202,7 +203,7 @@ func (s *survey) cpufreq() {
 			fact.Governors = strings.Fields(*g)
 		}
 		if file := dir + "energy_performance_available_preferences"; s.fs.Exists(file) {
-			fact.EnergyPreferences = strings.Fields(s.optional(file))
+			fact.EnergyPreferences = strings.Fields(printable.Line(s.optional(file)))
 		}
 		fact.AvailableKHz = s.frequencies(path+"available_khz", dir+"scaling_available_frequencies")
 		s.facts.Cpufreq = append(s.facts.Cpufreq, fact)

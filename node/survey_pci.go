@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmatune/rdmatune/internal/cpulist"
 	"github.com/rdmatune/rdmatune/internal/pci"
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 const pciDir = "/sys/bus/pci/devices"
@@ -120,8 +121,7 @@ func (s *survey) driverOf(path, dir string) *string {
 		s.why(path, reason(err))
 		return nil
 	}
-	name := strings.ToValidUTF8(target[strings.LastIndex(target, "/")+1:], "?")
-	return &name
+	return new(printable.Line(target[strings.LastIndex(target, "/")+1:]))
 }
 
 // netdevs reads the network devices of the node's own namespace.

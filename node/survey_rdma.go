@@ -11,6 +11,7 @@ import (
 	"github.com/rdmatune/rdmatune/internal/interrupts"
 	"github.com/rdmatune/rdmatune/internal/natural"
 	"github.com/rdmatune/rdmatune/internal/pci"
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 const (
@@ -177,7 +178,7 @@ func (s *survey) irqs(path, function string, driver *string) []IRQ {
 	for i, v := range vectors {
 		irqs[i] = IRQ{Key: v.Key(), Number: v.Number}
 		if v.Action != "" {
-			irqs[i].Name = new(strings.ToValidUTF8(v.Action, "?"))
+			irqs[i].Name = new(printable.Line(v.Action))
 		}
 		cpus, managed, err := interrupts.Affinity(s.fs, v.Number)
 		if err != nil {
