@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"drivers/verbs/internal/...": {"drivers/verbs/internal/..."},
 	"plan":                       {"param", "spec", "state", "internal/cpulist", "internal/natural"},
 	"reconcile":                  {"param", "node", "spec", "state", "drivers", "plan", "gather", "apply", "experiment", "reconcile/watch", "internal/interrupts", "internal/smallfile"},
-	"gather":                     {"param", "node", "spec", "state", "drivers", "plan", "internal/cpulist"},
+	"gather":                     {"param", "node", "spec", "state", "drivers", "plan", "internal/cpulist", "internal/interrupts"},
 	"apply":                      {"param", "plan", "drivers", "state", "measure", "experiment"},
 	"audit":                      {"param", "node", "internal/procs", "internal/printable"},
 	"audit/live":                 {"param", "node", "internal/...", "drivers/verbs/control"},

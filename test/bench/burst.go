@@ -183,7 +183,7 @@ func (r Results) burstTables(b *strings.Builder) {
 %d messages at once, of 256 B, 1 KiB and 4 KiB by 50, 30 and 20 in a hundred, then their answers, and so on:
 %d messages a run. A Send takes long where it finds the queue full; the rows about Send are of the
 messages that are copied, which are not those above a hint on a single lane. 8 B are half round
-trips of one message at a time with the same hint.
+trips of one message at a time with the same hint. Both ends are in one process here.
 `, burstLength, bursts.count)
 		}
 		fmt.Fprintf(b, "\n| %s |", where.name)

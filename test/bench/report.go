@@ -28,7 +28,7 @@ In an emulated machine ratios say something, absolute numbers say nothing of any
 	}
 	if r.Load != "" {
 		b.WriteString(`
-The host's load average was ` + r.Load + ` before the last measurement began, those before it included.
+Before the last measurement the host's load average was ` + r.Load + `, to which those before it belong.
 Other work on the host would show in the tails and in wide intervals.
 `)
 	}
