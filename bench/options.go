@@ -95,6 +95,9 @@ const (
 	DefaultStall = 30 * time.Second
 )
 
+// MaxWeight is above all weights, so that their sum is a number.
+const MaxWeight = 1e18
+
 // A rate below MinRate has no message in the longest duration; none above MaxRate can be
 // told from no bound.
 const (
@@ -178,8 +181,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("mode %q", o.Mode)
 	}
 	for _, w := range o.Weights {
-		if !(w > 0 && w < 1e18) {
-			return fmt.Errorf("a weight of %g; it must be above 0", w)
+		if !(w > 0 && w < MaxWeight) {
+			return fmt.Errorf("a weight of %g; it must be above 0 and below %g", w, MaxWeight)
 		}
 	}
 	return CheckSizes(o.Sizes)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -25,7 +27,7 @@ func WriteDiagnostics(w io.Writer, files map[string]*hcl.File, diags hcl.Diagnos
 			return err
 		}
 		var b bytes.Buffer
-		if err := hcl.NewDiagnosticTextWriter(&b, files, width, color).WriteDiagnostic(d); err != nil {
+		if err := hcl.NewDiagnosticTextWriter(&b, printableFiles(files, d), width, color).WriteDiagnostic(d); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(w, mark(b.String(), d, files, color)); err != nil {
@@ -34,6 +36,30 @@ func WriteDiagnostics(w io.Writer, files map[string]*hcl.File, diags hcl.Diagnos
 	}
 	return nil
 }
+
+// printableFiles is files with the one that d is about made harmless for a terminal: its
+// control characters are no more than question marks, which changes no place in it.
+func printableFiles(files map[string]*hcl.File, d *hcl.Diagnostic) map[string]*hcl.File {
+	if d.Subject == nil || files[d.Subject.Filename] == nil {
+		return files
+	}
+	f := *files[d.Subject.Filename]
+	if !slices.ContainsFunc(f.Bytes, isControl) {
+		return files
+	}
+	f.Bytes = bytes.Clone(f.Bytes)
+	for i, c := range f.Bytes {
+		if isControl(c) {
+			f.Bytes[i] = '?'
+		}
+	}
+	files = maps.Clone(files)
+	files[d.Subject.Filename] = &f
+	return files
+}
+
+// isControl reports whether a terminal may take c, of ASCII, for an order.
+func isControl(c byte) bool { return c < ' ' && c != '\n' && c != '\t' && c != '\r' || c == 0x7f }
 
 // mark adds the column and the underline to the text of one diagnostic.
 func mark(text string, d *hcl.Diagnostic, files map[string]*hcl.File, color bool) string {

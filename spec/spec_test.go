@@ -168,3 +168,21 @@ func dump(b *bytes.Buffer, r *Resolved) {
 		}
 	}
 }
+
+// TestDiagnosticsForATerminal: what a spec has that a terminal would obey is not written as
+// it is, and the column and the underline stay where they are.
+func TestDiagnosticsForATerminal(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "n.hcl")
+	if err := os.WriteFile(name, []byte("locals {\n  a = \"\x1b[31m\a\x7f\" + nothing\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, diags := Load(name, Options{})
+	var b strings.Builder
+	if err := WriteDiagnostics(&b, s.Files, diags, 100, false); err != nil {
+		t.Fatal(err)
+	}
+	got := b.String()
+	if !diags.HasErrors() || strings.ContainsAny(got, "\x1b\a\x7f") || !strings.Contains(got, "   2:   a = \"?[31m??\" + nothing\n") {
+		t.Errorf("%q", got)
+	}
+}

@@ -87,10 +87,10 @@ func (m Mix) covering(share float64) int64 {
 }
 
 // Hints are the candidates worth trying besides 0: the powers of two that cover half,
-// nine tenths and all but a hundredth of the messages.
+// three quarters and all but a hundredth of the messages.
 func (m Mix) Hints() []int64 {
 	var out []int64
-	for _, share := range []float64{0.5, 0.9, 0.99} {
+	for _, share := range []float64{0.5, 0.75, 0.99} {
 		h := int64(1)
 		for h < m.covering(share) {
 			h *= 2

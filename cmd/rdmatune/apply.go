@@ -103,7 +103,10 @@ func newDestroy(o *options) *cobra.Command {
 		Short: "Restore every original that apply has changed",
 		Long: `Put back the original of everything that rdmatune manages on this node, and
 switch connections back. A value that somebody else has changed since is left
-alone and reported, unless --force is given.`,
+alone and reported, unless --force is given.
+
+Exit codes: 0 done or nothing to restore, 1 error; what could not be restored stays
+on record for the next one.`,
 		Example: `  rdmatune destroy
   rdmatune destroy --auto-approve --force`,
 		Args: arguments(0, 0, ""),

@@ -225,8 +225,8 @@ func parseMix(list string) (sizes []int64, weights []float64, err error) {
 			return nil, nil, err
 		}
 		w, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
-		if err != nil || !(w > 0) {
-			return nil, nil, fmt.Errorf("--mix: the weight %q of %s must be a number above 0", weight, size)
+		if err != nil || !(w > 0 && w < bench.MaxWeight) {
+			return nil, nil, fmt.Errorf("--mix: the weight %q of %s must be a number above 0 and below %g", weight, size, bench.MaxWeight)
 		}
 		sizes, weights = append(sizes, n), append(weights, w)
 	}

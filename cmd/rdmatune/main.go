@@ -125,7 +125,7 @@ once without losing a message, and can undo all of it.`,
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.node, "node", "local", "the node: local, a simulated one (sim:dgx, sim:large, sim:shared, sim:small, sim:vm), or a captured `tree` (directory or .tar.gz)")
-	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune); lock, control sockets and published hints are in $RDMATUNE_RUN_DIR (default /run/rdmatune)")
+	flags.StringVar(&o.stateDir, "state-dir", "", "`directory` of state and experiments (default /var/lib/rdmatune for root, else $XDG_STATE_HOME/rdmatune); lock, control sockets and published hints are in $RDMATUNE_RUN_DIR (default /run/rdmatune), those of another node than local below this directory")
 	if err := root.RegisterFlagCompletionFunc("node", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"local", "sim:dgx", "sim:large", "sim:small", "sim:shared", "sim:vm"}, cobra.ShellCompDirectiveDefault
 	}); err != nil {

@@ -28,7 +28,7 @@ func newPlan(o *options) *cobra.Command {
 connections. Nothing is changed, and no privilege is needed where the kernel's
 files are readable. Without an argument the directory's *.hcl files are the spec.
 Targets that change alike share a row, and so do many interrupts that are spread
-over CPUs: --json has each.
+over CPUs: --json has each. Numbers behind a # are the line and column in the spec.
 
 Exit codes: 0 success, 1 error. With --detailed-exitcode: 0 no changes,
 1 error, 2 changes, 3 only drift (what an earlier apply set and somebody changed).`,

@@ -18,13 +18,16 @@ const (
 	EnvWorkload = "RDMATUNE_WORKLOAD"
 )
 
+// MaxHint is the largest hint, in bytes.
+const MaxHint = param.MaxHint
+
 // ParseHint reads a hint as a spec's sizes are written (param.ParseBytes): a number of
 // bytes, or one with B, KiB, MiB or GiB; K, KB and so on count in 1024 too, and notice
-// says so. Nothing above param.MaxHint is accepted.
+// says so. Nothing above MaxHint is accepted.
 func ParseHint(s string) (bytes int64, notice string, err error) {
 	bytes, notice, err = param.ParseBytes(s)
-	if err == nil && bytes > param.MaxHint {
-		err = fmt.Errorf("size %.40q is above %s", s, param.FormatBytes(param.MaxHint))
+	if err == nil && bytes > MaxHint {
+		err = fmt.Errorf("size %.40q is above %s", s, param.FormatBytes(MaxHint))
 	}
 	if err != nil {
 		return 0, "", err
@@ -83,11 +86,7 @@ func (s hintSource) effective(order *control.Order) control.EffectiveHint {
 		add(control.LevelOrdered, at, "order "+order.ID, order.Settings.Size, why)
 	}
 	if s.program != nil {
-		if *s.program < 0 || *s.program > param.MaxHint {
-			add(control.LevelProgram, 20, "program", nil, fmt.Sprintf("%d is not between 0 and %s", *s.program, param.FormatBytes(param.MaxHint)))
-		} else {
-			add(control.LevelProgram, 20, "program", s.program, "")
-		}
+		add(control.LevelProgram, 20, "program", s.program, "")
 	}
 	switch {
 	case s.envSet && s.env == "":

@@ -57,7 +57,6 @@ func TestEffectiveHint(t *testing.T) {
 		{"empty is unset", hintSource{envSet: true, published: &control.Settings{Size: n(7)}}, nil, control.LevelPublished, 7, 0, 1},
 		{"rejected falls through", hintSource{env: "lots", envSet: true, published: &control.Settings{Size: n(7)}}, nil, control.LevelPublished, 7, 1, 1},
 		{"program above environment", hintSource{program: n(9), env: "8K", envSet: true}, nil, control.LevelProgram, 9, 1, 1},
-		{"program out of bounds", hintSource{program: n(-9), env: "8", envSet: true}, nil, control.LevelEnv, 8, 1, 1},
 		{"order above all", hintSource{program: n(9), env: "8", envSet: true}, &control.Order{ID: "r", Settings: &control.Settings{Size: n(6)}},
 			control.LevelOrdered, 6, 2, 0},
 		{"order that does not override", hintSource{env: "8", envSet: true},
@@ -207,5 +206,14 @@ func TestRunDirByDefault(t *testing.T) {
 	}
 	if err := tr.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestProgramHintOutOfBounds: what a program itself says wrongly is its error.
+func TestProgramHintOutOfBounds(t *testing.T) {
+	for _, hint := range []int64{-1, MaxHint + 1} {
+		if tr, err := Open(t.Context(), Options{Device: "soft0", Private: true, Hint: &hint}); err == nil || !strings.Contains(err.Error(), "a hint of") {
+			t.Errorf("%d: %v, %v", hint, tr, err)
+		}
 	}
 }

@@ -39,7 +39,8 @@ type Options struct {
 	// Private serves no control socket and reads no published hint: rdmatune does not see
 	// this process. The same is true of a Soft device without a RunDir.
 	Private bool
-	// Hint is what the program itself says of its message sizes, in bytes. Nil: nothing.
+	// Hint is what the program itself says of its message sizes, in bytes, 0 to MaxHint.
+	// Nil: nothing.
 	Hint *int64
 	// Mirror lets a dialer of DialFixed say what accepted connections send by.
 	Mirror bool
@@ -133,6 +134,9 @@ func open(ctx context.Context, o Options, sp soft.Provider) (*Transport, error) 
 }
 
 func openProvider(ctx context.Context, o Options, p verbs.Provider) (*Transport, error) {
+	if h := o.Hint; h != nil && (*h < 0 || *h > MaxHint) {
+		return nil, fmt.Errorf("open: a hint of %d bytes; it must be 0 to %d", *h, int64(MaxHint))
+	}
 	t := &Transport{
 		device: o.Device, provider: p.Name(), simulated: o.Soft, port: port, gidIndex: o.GIDIndex, mirror: o.Mirror,
 		spins:  p.Name() != "soft",
