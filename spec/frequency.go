@@ -125,6 +125,15 @@ func (r *resolver) policy(p node.Policy) (TargetWant, *fault) {
 		r.warnAt(rng, "A second limit below the lock", "intel_pstate limits all CPUs to %d%% of their highest frequency, which is below %s: the policies will say that they are locked, and run slower. Found on the node: /sys/devices/system/cpu/intel_pstate/max_perf_pct = %d.",
 			*ps.MaxPerfPct, mhz(khz), *ps.MaxPerfPct)
 	}
+	turbo, given := r.in.values["frequency_lock.turbo"]
+	off := given && turbo.False()
+	if ps := r.facts.PState; ps != nil && ps.NoTurbo != nil && !given {
+		off = *ps.NoTurbo
+	}
+	if off && p.BaseKHz != nil && *khz > *p.BaseKHz {
+		r.warnAt(rng, "A second limit below the lock", "Turbo is off, and %s is above the base frequency of %s: the policies will say that they are locked, and run at that. Lock %s, or have turbo = true.",
+			mhz(khz), mhz(p.BaseKHz), mhz(p.BaseKHz))
+	}
 	t := TargetWant{Name: p.Policy}
 	if g := r.text("frequency_lock.governor"); g != "" {
 		rng := r.place("frequency_lock.governor")

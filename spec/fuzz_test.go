@@ -174,3 +174,42 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 }
+
+// TestTurboOff: a lock above the base frequency says that it cannot hold where turbo is off,
+// by the node or by the spec itself.
+func TestTurboOff(t *testing.T) {
+	yes, no, base := true, false, int64(2_000_000)
+	for _, c := range []struct {
+		turbo   string // of the spec
+		noTurbo *bool  // of the node
+		mhz     string
+		warns   bool
+	}{
+		{"", &yes, "3000MHz", true},
+		{"", &yes, "2000MHz", false},
+		{"", &no, "3000MHz", false},
+		{"", nil, "3000MHz", false},
+		{"turbo = true", &yes, "3000MHz", false},
+		{"turbo = false", &no, "3000MHz", true},
+	} {
+		name := filepath.Join(t.TempDir(), "n.hcl")
+		text := fmt.Sprintf("workload \"w\" {\n  device = \"mlx5_0\"\n  frequency_lock {\n    cpus = \"0\"\n    frequency = %q\n    %s\n  }\n}\n", c.mhz, c.turbo)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, diags := Load(name, Options{})
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		f := testFacts()
+		f.PState = &node.PState{NoTurbo: c.noTurbo}
+		for i := range f.Cpufreq {
+			f.Cpufreq[i].BaseKHz = &base
+		}
+		_, diags = s.Resolve(f)
+		warns := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return strings.HasPrefix(d.Detail, "Turbo is off, and ") })
+		if warns != c.warns {
+			t.Errorf("%+v: %v", c, diags)
+		}
+	}
+}
