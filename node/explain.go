@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rdmatune/rdmatune/internal/interrupts"
+	"github.com/rdmatune/rdmatune/internal/printable"
 )
 
 // maxExplain bounds a value of Explain, in bytes.
@@ -38,13 +39,9 @@ type explainer struct {
 
 func (x *explainer) put(key, value string) {
 	value, _, _ = strings.Cut(strings.TrimSpace(value), "\n")
-	if value = strings.ToValidUTF8(value, "?"); value == "" {
-		return
+	if value = printable.Clip(value, maxExplain); value != "" {
+		x.out[key] = value
 	}
-	if len(value) > maxExplain {
-		value = strings.ToValidUTF8(value[:maxExplain], "") + "..."
-	}
-	x.out[key] = value
 }
 
 // file puts the first line of a file, if it can be read.

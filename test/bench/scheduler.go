@@ -75,14 +75,20 @@ var patches = []struct{ old, new string }{
 	{"\tif haveSysmon {\n\t\tsystemstack(", "\tif false {\n\t\tsystemstack("},
 }
 
-// buildQuiet builds this program on a quiet runtime: file.
-func buildQuiet(ctx context.Context, file string) (err error) {
+// scheduler is the file with the scheduler of the Go that builds.
+func scheduler(ctx context.Context) (name string, text []byte, err error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
-		return fmt.Errorf("go env: %w", err)
+		return "", nil, fmt.Errorf("go env: %w", err)
 	}
-	source := filepath.Join(string(bytes.TrimSpace(root)), "src/runtime/proc.go")
-	proc, err := os.ReadFile(source)
+	name = filepath.Join(string(bytes.TrimSpace(root)), "src/runtime/proc.go")
+	text, err = os.ReadFile(name)
+	return name, text, err
+}
+
+// buildQuiet builds this program on a quiet runtime: file.
+func buildQuiet(ctx context.Context, file string) (err error) {
+	source, proc, err := scheduler(ctx)
 	if err != nil {
 		return err
 	}

@@ -172,6 +172,10 @@ func TestCloseBesideOffers(t *testing.T) {
 			})
 		}
 		offered(t, cb, maxRendezvous)
+		eventually(t, "a Send waits for a place", func() bool { return state(ca, func() bool { return ca.cur.lanes[0].waiting }) })
+		if n := ca.FullEvents(); n != 0 {
+			t.Errorf("the queue was full %d times, though only places were taken", n)
+		}
 		var ce *ConnError
 		if err := ca.Close(); !errors.As(err, &ce) || ce.Delivered+ce.Unknown != 0 {
 			t.Errorf("close: %v", err)

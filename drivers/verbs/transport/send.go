@@ -124,7 +124,7 @@ func (c *Conn) sendOn(ctx context.Context, s *sending, i int) (o *outgoing, seq 
 		mode := l.prof.completion
 		low := sent && l.slots() < l.prof.depth/4
 		none := !sent && err == nil
-		if none && tries == 1 && !c.holding && !l.sick {
+		if none && tries == 1 && !c.holding && !l.sick && l.room() <= 0 { // else a rendezvous waits for its place
 			l.full++ // now that completions have been looked for
 			c.full++
 		}
