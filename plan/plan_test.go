@@ -682,18 +682,22 @@ func TestMergedRows(t *testing.T) {
 	for i := range 5 {
 		gs = append(gs, irq("z", i, fmt.Sprint(i), "0-15", false))
 	}
+	for i := range 5 { // as a balancer has left them
+		gs = append(gs, irq("b", i, fmt.Sprint(i), fmt.Sprint(15-i), false))
+	}
 	for _, c := range []struct {
 		name   string
 		groups []group
 		want   string
 	}{
 		{"many", gs, `
-  # workload.a.irq_affinity: 21 targets will be updated in-place
+  # workload.a.irq_affinity: 26 targets will be updated in-place
   ~ ["x/0-7"] cpus 0-15 -> one each of 0-5
-  ~ ["x/8-9"] cpus 0-15 -> one each of 9-10 # drift
+  ~ ["x/8-9"] cpus 0-15 -> one each of 9-10             # drift
   ~ ["x/10"]  cpus 0-15 -> 2-3
   ~ ["y/0-4"] cpus 0-15 -> one each of 8-12
   ~ ["z/0-4"] cpus one each of 0-4 -> 0-15
+  ~ ["b/0-4"] cpus one each of 0-4 -> one each of 11-15
 `},
 		{"few", few, `
   # workload.a.irq_affinity: 4 targets will be updated in-place

@@ -168,48 +168,55 @@ const fewRows = 8
 // merge puts the interrupts of one function into one row that are spread over CPUs, or were.
 func merge(all []row) []row {
 	var out []row
-	at := map[string]int{}
-	spread := map[string]cpulist.Set{}
+	type spread struct {
+		row      int
+		from, to cpulist.Set // of single CPUs
+	}
+	seen := map[string]*spread{}
 	for _, r := range all {
 		g := r.groups[0]
 		lines := g.lines()
-		if g.target.Kind != param.IRQ || len(lines) != 1 {
-			out = append(out, r)
-			continue
-		}
 		l := lines[0]
+		from, to := oneCPU(l.old), oneCPU(l.new)
+		if g.target.Kind != param.IRQ || len(lines) != 1 || from.IsEmpty() && to.IsEmpty() {
+			out = append(out, r)
+			continue
+		}
+		r.from, r.to = param.Format(l.id, l.old), param.Format(l.id, l.new)
 		function, _, _ := strings.Cut(g.target.Name, "/")
-		from, to := param.Format(l.id, l.old), param.Format(l.id, l.new)
-		was, moves := oneCPU(l.old), oneCPU(l.new)
 		key := fmt.Sprintf("%s\x00%v\x00%s\x00", function, l.drift, l.origin)
-		one := moves
-		switch {
-		case !moves.IsEmpty():
-			key += from + "\x00"
-		case !was.IsEmpty():
-			key += "\x00" + to
-			one = was
-		default:
+		if from.IsEmpty() {
+			key += r.from
+		}
+		key += "\x00"
+		if to.IsEmpty() {
+			key += r.to
+		}
+		same := seen[key]
+		if same == nil {
+			seen[key] = &spread{len(out), from, to}
 			out = append(out, r)
 			continue
 		}
-		i, ok := at[key]
-		if !ok {
-			at[key], spread[key] = len(out), one
-			out = append(out, r)
-			continue
-		}
-		spread[key] = spread[key].Union(one)
-		m := &out[i]
+		same.from, same.to = same.from.Union(from), same.to.Union(to)
+		m := &out[same.row]
 		m.groups = slices.Concat(m.groups, r.groups)
-		m.from, m.to = from, to
-		if each := "one each of " + cpulist.Format(spread[key]); !moves.IsEmpty() {
-			m.to = each
-		} else {
-			m.from = each
+		if !from.IsEmpty() {
+			m.from = eachOf(same.from)
+		}
+		if !to.IsEmpty() {
+			m.to = eachOf(same.to)
 		}
 	}
 	return out
+}
+
+// eachOf says that of many interrupts each has one of cpus.
+func eachOf(cpus cpulist.Set) string {
+	if cpus.Size() == 1 {
+		return cpulist.Format(cpus)
+	}
+	return "one each of " + cpulist.Format(cpus)
 }
 
 // oneCPU is the CPU of a list with one, else none.
