@@ -261,6 +261,8 @@ func (c *Conn) waitOut(ctx context.Context, o *outgoing, seq uint64) error {
 			switch {
 			case cause != nil && !posted:
 				return cause
+			case posted && c.bye != nil && c.bye.Received >= c.posted:
+				return nil // the peer's program has all that was posted, this too
 			case posted:
 				return c.connError()
 			}
