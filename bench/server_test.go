@@ -77,9 +77,9 @@ func TestRefusalReachesTheClient(t *testing.T) {
 	}
 }
 
-func TestServe(t *testing.T) {
-	conns := make(chan Conn)
-	accept := func(ctx context.Context) (Conn, error) {
+// acceptOf is an accept whose connections come through conns.
+func acceptOf(conns <-chan Conn) func(context.Context) (Conn, error) {
+	return func(ctx context.Context) (Conn, error) {
 		select {
 		case c := <-conns:
 			return c, nil
@@ -87,11 +87,15 @@ func TestServe(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+func TestServe(t *testing.T) {
+	conns := make(chan Conn)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended []string
 	done := make(chan error)
 	go func() {
-		done <- Serve(ctx, accept, ServeOptions{Clients: 2, OnClient: func(s Served) {
+		done <- Serve(ctx, acceptOf(conns), ServeOptions{Clients: 2, OnClient: func(s Served) {
 			ended = append(ended, fmt.Sprintf("%s: %v", s.Workload, s.Err))
 		}})
 	}()
@@ -138,18 +142,10 @@ func TestServe(t *testing.T) {
 // TestServeOnce: a server of one client ends when the last of its connections has.
 func TestServeOnce(t *testing.T) {
 	conns := make(chan Conn)
-	accept := func(ctx context.Context) (Conn, error) {
-		select {
-		case c := <-conns:
-			return c, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 	var ended []error
 	done := make(chan error)
 	go func() {
-		done <- Serve(t.Context(), accept, ServeOptions{Once: true, OnClient: func(s Served) { ended = append(ended, s.Err) }})
+		done <- Serve(t.Context(), acceptOf(conns), ServeOptions{Once: true, OnClient: func(s Served) { ended = append(ended, s.Err) }})
 	}()
 	dial := func() *pipe {
 		cl, sv := newPipe()
