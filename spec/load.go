@@ -71,6 +71,7 @@ type Options struct {
 // only be used for its Path, Root and Files, to print them.
 func Load(path string, o Options) (*Spec, hcl.Diagnostics) {
 	s := newSpec()
+	s.vars = o.Vars
 	var err error
 	if s.Path, err = filepath.Abs(path); err != nil {
 		return s, unreadable("Cannot read the spec", err)
@@ -127,7 +128,7 @@ func (s *Spec) load(o Options, read reader) hcl.Diagnostics {
 	if diags.HasErrors() {
 		return diags
 	}
-	s.vars, s.environ = o.Vars, ours(o.Environ, d.variables)
+	s.environ = ours(o.Environ, d.variables)
 	for _, name := range sortedKeys(s.variables) {
 		fmt.Fprintf(digest, "var %s=%#v\n", name, s.variables[name])
 	}

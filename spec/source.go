@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strings"
 
@@ -39,11 +38,11 @@ func (s *Spec) Source() Source {
 	return src
 }
 
-// Given identifies what gave the variables their values, flags, files by their names and the
-// environment: two specs of one root and the same Given stay the same when files change. It
-// is empty when nothing did.
+// Given identifies the flags that gave variables values, files by their names; it is empty
+// without any, and there also when the spec is wrong. Two specs of one root and the same
+// Given stay the same when files change.
 func (s *Spec) Given() string {
-	if len(s.vars)+len(s.environ) == 0 {
+	if len(s.vars) == 0 {
 		return ""
 	}
 	h := sha256.New()
@@ -54,16 +53,13 @@ func (s *Spec) Given() string {
 			fmt.Fprintf(h, "file %q\n", file)
 		}
 	}
-	for _, kv := range slices.Sorted(slices.Values(s.environ)) {
-		fmt.Fprintf(h, "environ %q\n", kv)
-	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // Load makes the spec again, as Load has from the files. Nothing is read from the disk.
 func (src Source) Load() (*Spec, hcl.Diagnostics) {
 	s := newSpec()
-	s.Path, s.Root, s.names = src.Path, src.Root, src.Names
+	s.Path, s.Root, s.names, s.vars = src.Path, src.Root, src.Names, src.Vars
 	return s, s.load(Options{Vars: src.Vars, Environ: src.Environ}, func(name string) ([]byte, error) {
 		text, ok := src.Texts[name]
 		if !ok {

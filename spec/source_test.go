@@ -116,24 +116,34 @@ func TestNoPath(t *testing.T) {
 	}
 }
 
-// TestGiven: what gives variables their values in another way is something else.
+// TestGiven: what gives variables their values by other flags is something else, and is known
+// also while the spec is wrong.
 func TestGiven(t *testing.T) {
-	of := func(environ []string, vars ...VarSource) string { return (&Spec{vars: vars, environ: environ}).Given() }
-	a, b := VarSource{Text: "x=1"}, VarSource{Text: "x=2"}
-	if got := of(nil); got != "" {
-		t.Errorf("%q with nothing given", got)
+	name := filepath.Join(t.TempDir(), "n.hcl")
+	if err := os.WriteFile(name, []byte("variable \"x\" {}\nlocals {\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if of([]string{"A=1", "B=2"}, a) != of([]string{"B=2", "A=1"}, a) {
-		t.Error("the environment has an order")
+	of := func(vars ...VarSource) string {
+		s, diags := Load(name, Options{Vars: vars, Environ: []string{EnvPrefix + "x=3"}})
+		if !diags.HasErrors() {
+			t.Error("half a spec was taken")
+		}
+		return s.Given()
+	}
+	a, b := VarSource{Text: "x=1"}, VarSource{Text: "x=2"}
+	if got := of(); got != "" {
+		t.Errorf("%q with no flag given", got)
 	}
 	seen := map[string]string{}
 	for name, got := range map[string]string{
-		"a": of(nil, a), "b": of(nil, b), "a, then b": of(nil, a, b), "b, then a": of(nil, b, a),
-		"a file": of(nil, VarSource{File: "x=1"}), "the environment": of([]string{"x=1"}),
+		"a": of(a), "b": of(b), "a, then b": of(a, b), "b, then a": of(b, a), "a file": of(VarSource{File: "x=1"}),
 	} {
 		if seen[got] != "" || got == "" {
 			t.Errorf("%s and %s are both %q", name, seen[got], got)
 		}
 		seen[got] = name
+	}
+	if again := of(a, b); seen[again] != "a, then b" {
+		t.Errorf("it is %q the second time", again)
 	}
 }

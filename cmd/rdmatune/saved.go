@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,21 +78,11 @@ func (o *options) savePlan(name string, s *session, p *planning, f specFlags, fo
 
 // checkOut refuses to save a plan over something that is none.
 func checkOut(name string) error {
-	if strings.HasSuffix(name, ".hcl") {
-		return fmt.Errorf("--out %s: the name of a spec; give the plan another", name)
+	if err := replaceable(name); err != nil {
+		return err
 	}
-	st, err := os.Lstat(name)
-	switch {
-	case name == "":
-		return errors.New("--out: a file name is needed")
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("--out: %w", err)
-	case !st.Mode().IsRegular():
-		return fmt.Errorf("--out %s: it is there and is no regular file", name)
-	case st.Size() == 0:
-		return nil
+	if st, err := os.Lstat(name); err != nil || st.Size() == 0 {
+		return nil // it is not there, or nothing is lost
 	}
 	if saved, err := openSaved([]string{name}); saved == nil {
 		return errors.Join(err, fmt.Errorf("--out %s: the file is there and is no saved plan", name))

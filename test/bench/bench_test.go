@@ -264,7 +264,7 @@ func TestScript(t *testing.T) {
 		{"the RDMA device", options{runs: 3, only: "hint"}, []string{"-device rxe0", "-runs 3 -only 'hint'", "-label ''"}, ""},
 		{"in software", options{soft: true}, []string{"-device soft0 -addr 127.0.0.1", "-label 'soft '"}, ""},
 		{"far apart", options{soft: true, delay: time.Millisecond, label: "x "}, []string{"netem limit 100000 delay 1ms", "-label 'x soft 1ms '"}, ""},
-		{"the scheduler", options{quiet: "/tmp/x/bench-quiet"}, []string{" -quiet bench-quiet "}, ""},
+		{"the scheduler", options{quiet: "dir/bench-quiet"}, []string{" -quiet bench-quiet "}, ""},
 		{"a device far from itself", options{delay: time.Millisecond}, nil, "-soft"},
 		{"another command", options{only: "'; reboot '"}, nil, "reboot"},
 	} {

@@ -37,7 +37,7 @@ func TestPatched(t *testing.T) {
 
 // TestQuiet checks that both ends of what is called quiet are, and that nothing else is.
 func TestQuiet(t *testing.T) {
-	here := options{device: "rxe0", peerDevice: "rxe0", addr: "10.0.0.1", quiet: "/tmp/quiet"}
+	here := options{device: "rxe0", peerDevice: "rxe0", addr: "10.0.0.1", quiet: "dir/quiet"}
 	there := here
 	there.server = "ssh b"
 	for _, m := range scheduling {
@@ -49,11 +49,11 @@ func TestQuiet(t *testing.T) {
 					t.Errorf("%s: %s has no run", m.name, c.name)
 				}
 				for _, d := range ds {
-					server := "/tmp/quiet"
+					server := "dir/quiet"
 					if o.server != "" {
 						server = quietProgram
 					}
-					if (d.client[0] == "/tmp/quiet") != want || (d.server[0] == server) != want {
+					if (d.client[0] == "dir/quiet") != want || (d.server[0] == server) != want {
 						t.Errorf("%s: %s runs %q and %q", m.name, c.name, d.server[0], d.client[0])
 					}
 				}
